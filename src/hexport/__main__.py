@@ -1,0 +1,5 @@
+"""``python -m hexport`` is the same as ``hexport``."""
+
+from hexport.cli.main import main
+
+main()

@@ -1,0 +1,30 @@
+"""What verbs print: one JSON document with ``--json``, tables for people otherwise."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rich.console import Console
+
+json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document instead of tables."
+)
+
+
+def print_json(document: Mapping[str, object]) -> None:
+    """The only thing on stdout under ``--json``."""
+    click.echo(json.dumps(document, ensure_ascii=False, indent=2))
+
+
+def console() -> Console:
+    """A terminal to draw on. Piped output is as wide as it needs to be, so that names are not cut."""
+    from rich.console import Console
+
+    plain = Console(highlight=False)
+    return plain if plain.is_terminal else Console(highlight=False, width=160)
