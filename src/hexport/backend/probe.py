@@ -1,0 +1,192 @@
+"""Ask the real compiler about one staged model: who takes which node, why not, and what comes out.
+
+One worker process answers: it crashes, hangs or runs out of memory alone, and every way it can fail
+or pretend becomes an error with its own type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hexport import facts
+from hexport.backend import failures
+from hexport.backend.context_model import CompiledFor, read_compiled_for
+from hexport.backend.native_log import NativeLog, read_native_log
+from hexport.backend.op_trace import OpTrace, read_op_trace
+from hexport.backend.options import validate_options
+from hexport.backend.requests import AssignedPart, SessionReply, SessionRequest, ShapesReply, ShapesRequest
+from hexport.model import dtypes
+from hexport.model.graph import TensorType
+from hexport.model.staging import StagedModel
+from hexport.records import from_plain, to_plain
+from hexport.toolchain import JobFailed, Limits, Worker, WorkerCrashed
+from hexport.toolchain.last_words import last_words
+
+MODULE = "hexport.backend.jobs"
+PROVIDER = "QNNExecutionProvider"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All the backend said about one model on one target."""
+
+    parts: tuple[AssignedPart, ...]
+    trace: OpTrace
+    log: NativeLog
+    types: Mapping[str, TensorType]
+    compile_seconds: float
+    context_bytes: int | None
+    compiled_for: CompiledFor | None
+    notes: tuple[str, ...]
+
+
+def infer_types(staged: StagedModel, log: Path, limits: Limits) -> tuple[dict[str, TensorType], str]:
+    """Every tensor's type by ONNX Runtime's own inference, and why that failed if it did."""
+    request = ShapesRequest(str(staged.exposed), staged.data_folder_if_needed)
+    with Worker(MODULE, log, limits=limits) as worker:
+        reply = from_plain(ShapesReply, _call(worker, "infer_shapes", request, log))
+    types = {t.name: TensorType(dtypes.from_runtime(t.dtype), t.shape) for t in reply.tensors}
+    return types, reply.not_runnable
+
+
+def probe(
+    staged: StagedModel,
+    target: facts.Soc,
+    workdir: Path,
+    *,
+    limits: Limits | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Evidence:
+    """Compile ``staged`` for ``target`` and collect every piece of evidence. ``workdir`` must be empty."""
+    limits = limits or Limits()
+    log = workdir / "native.log"
+    types, not_runnable = infer_types(staged, log, limits)
+    notes = (
+        [f"ONNX Runtime's CPU cannot run this model, so MACs are not counted: {not_runnable}"]
+        if not_runnable
+        else []
+    )
+    request = _request(staged, target, workdir, options or {})
+    try:
+        reply = _create(request, log, limits)
+    except (failures.CompileFailed, WorkerCrashed) as error:
+        # Writing the context fails for some models that compile: names twice in an If's or Loop's body.
+        reply = _create_without_context(request, log, limits, error)
+        notes.append(f"the model compiles, but its context could not be saved: {error.why or error.what}")
+    native = read_native_log(log)
+    trace_file = workdir / "qnn_op_trace.json"
+    _refuse_pretence(reply, native, trace_file, log)
+    compiled_for, context_bytes = _context(workdir)
+    _refuse_wrong_target(compiled_for, target, log)
+    return Evidence(
+        parts=reply.parts,
+        trace=read_op_trace(trace_file),
+        log=native,
+        types=types,
+        compile_seconds=reply.seconds,
+        context_bytes=context_bytes,
+        compiled_for=compiled_for,
+        notes=tuple(notes),
+    )
+
+
+def _request(
+    staged: StagedModel, target: facts.Soc, workdir: Path, options: Mapping[str, str]
+) -> SessionRequest:
+    provider = {
+        "backend_type": "htp",
+        # Without it the simulator computes in fp32, which no NPU does.
+        "soc_model": str(target.soc_model),
+        "enable_framework_op_trace": "1",
+        "framework_op_trace_dir": str(workdir),
+        **options,
+    }
+    session = {
+        "ep.context_enable": "1",
+        "ep.context_file_path": str(workdir / "context.onnx"),
+        "ep.context_embed_mode": "0",
+    }
+    validate_options(provider, session)
+    return SessionRequest(str(staged.model), staged.data_folder_if_needed, provider, session)
+
+
+def _create(request: SessionRequest, log: Path, limits: Limits) -> SessionReply:
+    with Worker(MODULE, log, limits=limits) as worker:
+        return from_plain(SessionReply, _call(worker, "create_session", request, log))
+
+
+def _create_without_context(
+    request: SessionRequest, log: Path, limits: Limits, first: failures.WorkerError
+) -> SessionReply:
+    try:
+        return _create(replace(request, session_options={}), log, limits)
+    except failures.WorkerError:
+        raise first from None
+
+
+def _call(worker: Worker, job: str, request: object, log: Path) -> dict[str, Any]:
+    """Run a job; an error the job names by type becomes that type here."""
+    try:
+        return worker.call(job, to_plain(request))
+    except JobFailed as error:
+        kind = getattr(failures, error.kind, None)
+        if kind is None:
+            raise
+        raise kind(
+            _WHAT[error.kind],
+            why=error.text,
+            next=_cure(error.text),
+            native_log=error.native_log,
+        ) from error
+
+
+_WHAT = {
+    "EpCreationFailed": "the QNN execution provider could not be created",
+    "CompileFailed": "Qualcomm's compiler could not compile the model",
+    "ModelRejected": "ONNX Runtime cannot load the model",
+}
+
+
+def _cure(text: str) -> str:
+    known = facts.explain(text)
+    return "\n".join(f"{code.name} ({code.number}): {code.cure}" for code in known) or "run `hexport doctor`"
+
+
+def _refuse_pretence(reply: SessionReply, native: NativeLog, trace: Path, log: Path) -> None:
+    if PROVIDER not in reply.providers:
+        raise failures.SilentCpuRetry(
+            "the session was created without the QNN provider",
+            why=f"its providers are {', '.join(reply.providers)}: onnxruntime fell back to the CPU",
+            next="run `hexport doctor`",
+            native_log=last_words(log),
+        )
+    if native.setup_failure or not trace.exists():
+        raise failures.BackendNotInitialised(
+            "the backend did not start; every node would run on the CPU",
+            why=native.setup_failure or "it wrote no trace",
+            next=_cure(native.setup_failure),
+            native_log=last_words(log),
+        )
+
+
+def _context(workdir: Path) -> tuple[CompiledFor | None, int | None]:
+    wrapper = workdir / "context.onnx"
+    binaries = list(workdir.glob("context*.bin"))
+    if not wrapper.exists() or not binaries:
+        return None, None
+    return read_compiled_for(wrapper), sum(file.stat().st_size for file in binaries)
+
+
+def _refuse_wrong_target(compiled: CompiledFor | None, target: facts.Soc, log: Path) -> None:
+    if compiled is None:
+        return
+    if compiled.soc_models != (target.soc_model,) or compiled.htp_archs != (target.htp_arch,):
+        raise failures.WrongTarget(
+            f"asked for {target.chip} (SoC {target.soc_model}, v{target.htp_arch})",
+            why=f"the compiler made code for SoC {compiled.soc_models}, arch {compiled.htp_archs}",
+            next="the compiler falls back to v68 for chips it does not know; update onnxruntime-qnn",
+            native_log=last_words(log),
+        )

@@ -1,0 +1,62 @@
+"""What is asked of a worker and what it answers: plain records on both sides of the pipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class ShapesRequest:
+    """Load on the CPU and tell the type of every tensor of a model that exposes them all."""
+
+    model: str
+    data_folder: str
+
+
+@dataclass(frozen=True)
+class InferredTensor:
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True)
+class ShapesReply:
+    tensors: tuple[InferredTensor, ...]
+    not_runnable: str = ""
+    """Why the CPU has no kernel for the model, if so; the NPU may still have one."""
+
+
+@dataclass(frozen=True)
+class SessionRequest:
+    """Create one session on the QNN provider."""
+
+    model: str
+    data_folder: str
+    provider_options: dict[str, str]
+    session_options: dict[str, str] = field(default_factory=dict)
+    run_once: bool = False
+    """Also run it on ones, and give the first output's values back."""
+
+
+@dataclass(frozen=True)
+class AssignedNode:
+    name: str
+    op: str
+    domain: str
+
+
+@dataclass(frozen=True)
+class AssignedPart:
+    """A run of nodes that one provider took, from onnxruntime's assignment API."""
+
+    provider: str
+    nodes: tuple[AssignedNode, ...]
+
+
+@dataclass(frozen=True)
+class SessionReply:
+    providers: tuple[str, ...]
+    parts: tuple[AssignedPart, ...]
+    seconds: float
+    values: tuple[float, ...] = ()

@@ -1,0 +1,1 @@
+"""What runs where, how fast, how exactly: comparisons and reports. Changes nothing."""

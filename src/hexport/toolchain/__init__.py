@@ -1,0 +1,26 @@
+"""Worker processes: where native code may crash, hang and leak without harming the caller."""
+
+from hexport.toolchain.failures import (
+    JobFailed,
+    WorkerCrashed,
+    WorkerError,
+    WorkerExited,
+    WorkerNotStarted,
+    WorkerOutOfMemory,
+    WorkerProtocolError,
+    WorkerTimeout,
+)
+from hexport.toolchain.worker import Limits, Worker
+
+__all__ = [
+    "JobFailed",
+    "Limits",
+    "Worker",
+    "WorkerCrashed",
+    "WorkerError",
+    "WorkerExited",
+    "WorkerNotStarted",
+    "WorkerOutOfMemory",
+    "WorkerProtocolError",
+    "WorkerTimeout",
+]

@@ -1,0 +1,85 @@
+"""Messages between hexport and a worker: a fixed header, then JSON. No pickle, nothing executed.
+
+    offset  size  what
+    0       4     b"HXW" and one byte of protocol version
+    4       4     length of the JSON body, big-endian
+    8       …     the body, UTF-8: {"kind": …, "body": {…}}
+
+The same bytes serve any Python version and architecture on either side.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from typing import IO, Any
+
+VERSION = 1
+MAX_BODY = 64 * 1024 * 1024
+_HEADER = struct.Struct(">3sBI")
+_MAGIC = b"HXW"
+
+
+class ProtocolError(Exception):
+    """The bytes are not a message of this protocol and version."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message. Kinds from the worker: ``hello``, ``result``, ``error``; to it: ``job``."""
+
+    kind: str
+    body: dict[str, Any]
+
+
+def write(stream: IO[bytes], message: Message) -> None:
+    """Send one message."""
+    body = json.dumps({"kind": message.kind, "body": message.body}, ensure_ascii=False).encode()
+    if len(body) > MAX_BODY:
+        raise ProtocolError(f"a message of {len(body)} bytes is over the limit of {MAX_BODY}")
+    stream.write(_HEADER.pack(_MAGIC, VERSION, len(body)) + body)
+    stream.flush()
+
+
+def read(stream: IO[bytes]) -> Message | None:
+    """Receive one message; None at a clean end of the stream."""
+    header = _read_exactly(stream, _HEADER.size)
+    if not header:
+        return None
+    if len(header) < _HEADER.size:
+        raise ProtocolError("the stream ended inside a header")
+    magic, version, length = _HEADER.unpack(header)
+    if magic != _MAGIC:
+        raise ProtocolError(f"not a hexport message: {header!r}")
+    if version != VERSION:
+        raise ProtocolError(f"protocol version {version}, this side speaks {VERSION}")
+    if length > MAX_BODY:
+        raise ProtocolError(f"a message of {length} bytes is over the limit of {MAX_BODY}")
+    body = _read_exactly(stream, length)
+    if len(body) < length:
+        raise ProtocolError("the stream ended inside a message")
+    return _parse(body)
+
+
+def _parse(body: bytes) -> Message:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"the body is not JSON: {error}") from error
+    match document:
+        case {"kind": str(kind), "body": dict(content), **rest} if not rest:
+            return Message(kind, content)
+        case _:
+            raise ProtocolError("the body is not {kind, body}")
+
+
+def _read_exactly(stream: IO[bytes], size: int) -> bytes:
+    chunks: list[bytes] = []
+    while size:
+        chunk = stream.read(size)
+        if not chunk:
+            break
+        chunks.append(chunk)
+        size -= len(chunk)
+    return b"".join(chunks)

@@ -1,0 +1,200 @@
+"""The parent's side of a worker: start it, give it a job, wait within limits, name what went wrong."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from hexport.toolchain import failures, protocol
+from hexport.toolchain.last_words import last_words
+from hexport.toolchain.processes import Child
+from hexport.toolchain.protocol import Message
+
+_POLL_SECONDS = 0.05
+_START_SECONDS = 60.0
+_END = object()
+
+
+def _default_memory() -> int:
+    """Three quarters of the machine: enough for any model that can be compiled here at all."""
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 3 // 4
+    return 16 * 2**30
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one job may take."""
+
+    seconds: float = 900.0
+    memory_bytes: int | None = None
+
+    @property
+    def memory(self) -> int:
+        return self.memory_bytes if self.memory_bytes is not None else _default_memory()
+
+
+class Worker:
+    """A process running ``python -m module``, which serves jobs (see ``serving.py``).
+
+    Use it as a context manager; leaving it ends the process. ``log`` receives everything the
+    native code prints.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        log: Path,
+        *,
+        limits: Limits | None = None,
+        python: str = sys.executable,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self._log = log
+        self._limits = limits or Limits()
+        # Unbuffered, so that last words are not lost in a crash; UTF-8 whatever the locale.
+        settings = {"PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1", **(environment or {})}
+        try:
+            self._child = Child([python, "-m", module], log, settings)
+        except OSError as error:
+            raise failures.WorkerNotStarted(
+                "the worker process could not be started",
+                why=str(error),
+                next=f"check that {python} exists and may be run",
+            ) from error
+        self._replies: queue.SimpleQueue[object] = queue.SimpleQueue()
+        threading.Thread(target=self._receive, daemon=True).start()
+        try:
+            hello = self._wait(_START_SECONDS)
+        except failures.WorkerExited as error:
+            self.close()
+            raise failures.WorkerNotStarted(
+                "the worker ended before it was ready",
+                why="\n".join(error.native_log[-3:]) or error.why,
+                next="run `hexport doctor`",
+                native_log=error.native_log,
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+        self.pid = int(hello.body["pid"])
+
+    def call(self, job: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Run one job and give its result, or raise the :class:`WorkerError` that names its end."""
+        assert self._child.process.stdin is not None
+        try:
+            protocol.write(self._child.process.stdin, Message("job", {"job": job, "arguments": arguments}))
+            reply = self._wait(self._limits.seconds)
+        except BrokenPipeError:
+            self._raise_for_end()
+        except BaseException:
+            # A worker that failed, or whose caller was interrupted, is never used again.
+            self.close()
+            raise
+        if reply.kind == "result":
+            return reply.body
+        kind, text = str(reply.body.get("kind")), str(reply.body.get("text"))
+        if kind == "MemoryError":
+            raise self._out_of_memory(text)
+        raise failures.JobFailed(kind, text, native_log=last_words(self._log))
+
+    def close(self) -> None:
+        """End the process, if it is still there. Safe to call twice."""
+        self._child.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _receive(self) -> None:
+        stream = self._child.process.stdout
+        assert stream is not None
+        try:
+            while (message := protocol.read(stream)) is not None:
+                self._replies.put(message)
+        except (protocol.ProtocolError, OSError, ValueError) as error:
+            self._replies.put(error)
+        self._replies.put(_END)
+
+    def _wait(self, seconds: float) -> Message:
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                reply = self._replies.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                used = self._child.resident_bytes()
+                if used is not None and used > self._limits.memory:
+                    raise self._out_of_memory(f"{used / 2**20:.0f} MiB in use") from None
+                if time.monotonic() > deadline:
+                    raise self._timeout(seconds) from None
+                continue
+            if isinstance(reply, Message):
+                return reply
+            if isinstance(reply, Exception):
+                raise failures.WorkerProtocolError(
+                    "the worker's answer could not be read",
+                    why=str(reply),
+                    next="the worker and this hexport must be of one version; run `hexport doctor`",
+                    native_log=last_words(self._log),
+                )
+            self._raise_for_end()
+
+    def _out_of_memory(self, why: str) -> failures.WorkerOutOfMemory:
+        self._child.end()
+        return failures.WorkerOutOfMemory(
+            f"the worker passed its memory limit of {self._limits.memory / 2**20:.0f} MiB and was ended",
+            why=why,
+            next="raise --memory-limit, use smaller dims, or a machine with more memory",
+            native_log=last_words(self._log),
+        )
+
+    def _timeout(self, seconds: float) -> failures.WorkerTimeout:
+        self._child.end()
+        return failures.WorkerTimeout(
+            f"the worker gave no answer within {seconds:g} s and was ended",
+            why="Qualcomm's compiler can take minutes for unrolled recurrent layers, and can hang",
+            next="raise --timeout, or use smaller dims",
+            native_log=last_words(self._log),
+        )
+
+    def _raise_for_end(self) -> Message:
+        code = self._child.end()
+        words = last_words(self._log)
+        if code < 0:
+            raise failures.WorkerCrashed(
+                f"the native code crashed ({_signal_name(-code)})",
+                why=_why_signal(-code, words),
+                next="the model and options that did this make a bug report; --native-log FILE keeps the log",
+                native_log=words,
+            )
+        raise failures.WorkerExited(
+            f"the worker ended with exit code {code} and no answer",
+            why=words[-1] if words else "it said nothing",
+            next="run `hexport doctor`; --native-log FILE keeps the whole log",
+            native_log=words,
+        )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _why_signal(number: int, words: tuple[str, ...]) -> str:
+    if sys.platform != "win32" and number == signal.SIGKILL:
+        return "something else ended it; most often the kernel, because the machine ran out of memory"
+    return words[-1] if words else "it died without a word"
