@@ -41,8 +41,8 @@ class NativeLog:
     passed: frozenset[str]
     failed: dict[str, str]
     """Node → the provider's reason."""
-    precisions: dict[str, int]
-    """Precision → operators the compiler validated in it: FP16, INT8, …"""
+    precision_of: dict[str, str]
+    """QNN operator → the precision the compiler validated it in."""
     ddr: DdrTraffic | None
     setup_failure: str
 
@@ -79,7 +79,7 @@ def parse_native_log(lines: Iterable[str]) -> NativeLog:
     return NativeLog(
         passed=frozenset(name for name, reason in verdicts.items() if reason is None),
         failed={name: reason for name, reason in verdicts.items() if reason is not None},
-        precisions=dict(Counter(precision_of.values())),
+        precision_of=precision_of,
         ddr=_traffic(ddr) if ddr else None,
         setup_failure=setup_failure,
     )

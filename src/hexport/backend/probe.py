@@ -22,7 +22,7 @@ from hexport.model import dtypes
 from hexport.model.graph import TensorType
 from hexport.model.staging import StagedModel
 from hexport.records import from_plain, to_plain
-from hexport.toolchain import JobFailed, Limits, Worker, WorkerCrashed
+from hexport.toolchain import JobFailed, Limits, Worker, WorkerCrashed, WorkerError
 from hexport.toolchain.last_words import last_words
 
 MODULE = "hexport.backend.jobs"
@@ -43,15 +43,6 @@ class Evidence:
     notes: tuple[str, ...]
 
 
-def infer_types(staged: StagedModel, log: Path, limits: Limits) -> tuple[dict[str, TensorType], str]:
-    """Every tensor's type by ONNX Runtime's own inference, and why that failed if it did."""
-    request = ShapesRequest(str(staged.exposed), staged.data_folder_if_needed)
-    with Worker(MODULE, log, limits=limits) as worker:
-        reply = from_plain(ShapesReply, _call(worker, "infer_shapes", request, log))
-    types = {t.name: TensorType(dtypes.from_runtime(t.dtype), t.shape) for t in reply.tensors}
-    return types, reply.not_runnable
-
-
 def probe(
     staged: StagedModel,
     target: facts.Soc,
@@ -63,19 +54,16 @@ def probe(
     """Compile ``staged`` for ``target`` and collect every piece of evidence. ``workdir`` must be empty."""
     limits = limits or Limits()
     log = workdir / "native.log"
-    types, not_runnable = infer_types(staged, log, limits)
-    notes = (
-        [f"ONNX Runtime's CPU cannot run this model, so MACs are not counted: {not_runnable}"]
-        if not_runnable
-        else []
-    )
     request = _request(staged, target, workdir, options or {})
-    try:
-        reply = _create(request, log, limits)
-    except (failures.CompileFailed, WorkerCrashed) as error:
-        # Writing the context fails for some models that compile: names twice in an If's or Loop's body.
-        reply = _create_without_context(request, log, limits, error)
-        notes.append(f"the model compiles, but its context could not be saved: {error.why or error.what}")
+    notes: list[str] = []
+    with Worker(MODULE, log, limits=limits) as worker:
+        types = _infer_types(worker, staged, notes)
+        try:
+            reply = _create(worker, request)
+        except (failures.CompileFailed, WorkerCrashed) as error:
+            # Writing the context fails for some models that compile: names twice in an If's or Loop's body.
+            reply = _create_without_context(request, log, limits, error)
+            notes.append(f"the model compiles, but its context could not be saved: {error.why or error.what}")
     native = read_native_log(log)
     trace_file = workdir / "qnn_op_trace.json"
     _refuse_pretence(reply, native, trace_file, log)
@@ -109,25 +97,35 @@ def _request(
         "ep.context_file_path": str(workdir / "context.onnx"),
         "ep.context_embed_mode": "0",
     }
-    validate_options(provider, session)
-    return SessionRequest(str(staged.model), staged.data_folder_if_needed, provider, session)
+    accepted = dict(validate_options(provider, session))
+    return SessionRequest(str(staged.model), staged.data_folder_if_needed, accepted, session)
 
 
-def _create(request: SessionRequest, log: Path, limits: Limits) -> SessionReply:
-    with Worker(MODULE, log, limits=limits) as worker:
-        return from_plain(SessionReply, _call(worker, "create_session", request, log))
+def _infer_types(worker: Worker, staged: StagedModel, notes: list[str]) -> dict[str, TensorType]:
+    request = ShapesRequest(str(staged.exposed), staged.data_folder_if_needed)
+    reply = from_plain(ShapesReply, _call(worker, "infer_shapes", request))
+    if reply.not_runnable:
+        notes.append(
+            f"shapes and MACs are not known: ONNX Runtime's CPU cannot run this model: {reply.not_runnable}"
+        )
+    return {t.name: TensorType(dtypes.from_runtime(t.dtype), t.shape) for t in reply.tensors}
+
+
+def _create(worker: Worker, request: SessionRequest) -> SessionReply:
+    return from_plain(SessionReply, _call(worker, "create_session", request))
 
 
 def _create_without_context(
-    request: SessionRequest, log: Path, limits: Limits, first: failures.WorkerError
+    request: SessionRequest, log: Path, limits: Limits, first: WorkerError
 ) -> SessionReply:
     try:
-        return _create(replace(request, session_options={}), log, limits)
-    except failures.WorkerError:
+        with Worker(MODULE, log, limits=limits) as worker:
+            return _create(worker, replace(request, session_options={}))
+    except WorkerError:
         raise first from None
 
 
-def _call(worker: Worker, job: str, request: object, log: Path) -> dict[str, Any]:
+def _call(worker: Worker, job: str, request: object) -> dict[str, Any]:
     """Run a job; an error the job names by type becomes that type here."""
     try:
         return worker.call(job, to_plain(request))
@@ -135,24 +133,36 @@ def _call(worker: Worker, job: str, request: object, log: Path) -> dict[str, Any
         kind = getattr(failures, error.kind, None)
         if kind is None:
             raise
+        what, otherwise = _SAID[error.kind]
+        complaint = next((line for line in reversed(error.native_log) if line.startswith("[E:")), "")
         raise kind(
-            _WHAT[error.kind],
-            why=error.text,
-            next=_cure(error.text),
+            what,
+            why="\n".join(filter(None, (error.text, complaint))),
+            next=_cure(f"{error.text} {complaint}") or otherwise,
             native_log=error.native_log,
         ) from error
 
 
-_WHAT = {
-    "EpCreationFailed": "the QNN execution provider could not be created",
-    "CompileFailed": "Qualcomm's compiler could not compile the model",
-    "ModelRejected": "ONNX Runtime cannot load the model",
+# Error type → what happened, and what to do when no error code tells more.
+_SAID = {
+    "EpCreationFailed": (
+        "the QNN execution provider could not be created",
+        "run `hexport doctor`",
+    ),
+    "CompileFailed": (
+        "Qualcomm's compiler could not compile the model",
+        "look at the native log (--native-log FILE) for the node; other sizes or another target may pass",
+    ),
+    "ModelRejected": (
+        "ONNX Runtime cannot load the model at these sizes",
+        "try other sizes, or check the file with onnx.checker. If the message names a branch of an If, "
+        "that branch is not valid at these sizes: export the model without it",
+    ),
 }
 
 
 def _cure(text: str) -> str:
-    known = facts.explain(text)
-    return "\n".join(f"{code.name} ({code.number}): {code.cure}" for code in known) or "run `hexport doctor`"
+    return "\n".join(f"{code.name} ({code.number}): {code.cure}" for code in facts.explain(text))
 
 
 def _refuse_pretence(reply: SessionReply, native: NativeLog, trace: Path, log: Path) -> None:
@@ -167,7 +177,7 @@ def _refuse_pretence(reply: SessionReply, native: NativeLog, trace: Path, log: P
         raise failures.BackendNotInitialised(
             "the backend did not start; every node would run on the CPU",
             why=native.setup_failure or "it wrote no trace",
-            next=_cure(native.setup_failure),
+            next=_cure(native.setup_failure) or "run `hexport doctor`",
             native_log=last_words(log),
         )
 
@@ -183,7 +193,9 @@ def _context(workdir: Path) -> tuple[CompiledFor | None, int | None]:
 def _refuse_wrong_target(compiled: CompiledFor | None, target: facts.Soc, log: Path) -> None:
     if compiled is None:
         return
-    if compiled.soc_models != (target.soc_model,) or compiled.htp_archs != (target.htp_arch,):
+    # The record leaves the arch 0 when only the SoC was given.
+    archs = tuple(arch for arch in compiled.htp_archs if arch)
+    if compiled.soc_models != (target.soc_model,) or archs not in ((), (target.htp_arch,)):
         raise failures.WrongTarget(
             f"asked for {target.chip} (SoC {target.soc_model}, v{target.htp_arch})",
             why=f"the compiler made code for SoC {compiled.soc_models}, arch {compiled.htp_archs}",

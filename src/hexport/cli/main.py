@@ -21,6 +21,8 @@ EXIT_SHORT = 1
 EXIT_ERROR = 2
 """It could not be done."""
 
+_LONGEST_LOG_LINE = 300
+
 # verb -> its line in `hexport --help`; the module is hexport.cli.<verb>, its click command `command`.
 VERBS: dict[str, str] = {
     "doctor": "Look at this machine: what works, what does not, and the exact fix.",
@@ -73,7 +75,20 @@ def main() -> None:
         # The reader (`| head`) has gone. Python would complain once more while flushing at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = EXIT_ERROR
+    except Exception as error:
+        if os.environ.get("HEXPORT_DEBUG"):
+            raise
+        _show_error(_bug(error), as_json)
+        code = EXIT_ERROR
     sys.exit(code if isinstance(code, int) else EXIT_OK)
+
+
+def _bug(error: Exception) -> HexportError:
+    return HexportError(
+        f"hexport itself failed: {type(error).__name__}",
+        why=str(error),
+        next="this is a defect of hexport; set HEXPORT_DEBUG=1 to see where, and please report it",
+    )
 
 
 def _show_error(error: HexportError, as_json: bool) -> None:
@@ -86,6 +101,8 @@ def _show_error(error: HexportError, as_json: bool) -> None:
         click.echo(f"  why:  {error.why}".replace("\n", "\n        "), err=True)
     if error.next:
         click.echo(f"  next: {error.next}".replace("\n", "\n        "), err=True)
+    for line in getattr(error, "native_log", ()):
+        click.echo(click.style(f"  log:  {line[:_LONGEST_LOG_LINE]}", dim=True), err=True)
 
 
 def _show_usage(error: click.ClickException, as_json: bool) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from hexport import facts, zoo
+from hexport.backend.failures import BackendError
 from hexport.backend.probe import Evidence, probe
+from hexport.backend.requests import AssignedNode
 from hexport.errors import UsageError
 from hexport.model import Graph, Model, Node, TensorType, read
 from hexport.model.dims import Shape, fix_shapes
@@ -19,7 +22,8 @@ from hexport.observe.placement import Names, Placement, cutting_nodes, place
 from hexport.observe.verdict import CpuNode, Partition, Share, Verdict, parse_percent
 from hexport.toolchain import Limits
 
-_EDGE_OPS = {"QuantizeLinear", "DequantizeLinear"}
+# The cause that facts/advice.toml gives to Q/DQ which the provider leaves to the CPU on purpose.
+_OFFLOADED = "io-quantization-offloaded"
 _LEFT_OUT = "The provider supports this node, but left it to the CPU"
 
 
@@ -49,6 +53,8 @@ def check(
         workdir = Path(folder)
         try:
             evidence = probe(stage(source, shapes, workdir), soc, workdir, limits=limits)
+        except BackendError as error:
+            raise _explained(error, source.graph, soc) from error
         finally:
             if native_log is not None and (workdir / "native.log").exists():
                 shutil.copyfile(workdir / "native.log", native_log)
@@ -57,10 +63,18 @@ def check(
     return _verdict(str(model), source, soc, found, shapes, evidence, notes)
 
 
+def _explained(error: BackendError, graph: Graph, soc: facts.Soc) -> BackendError:
+    """The same error, with what only this side knows: the chip has no float, and the model is float."""
+    if not soc.float and scheme_of(graph, {}) == "fp16":
+        error.why = f"{soc.chip} has no float arithmetic on its NPU, and the model is float\n{error.why}"
+        error.next = "quantise the model (8a8w or 16a8w) for this chip, or choose a target with float"
+    return error
+
+
 def _zoo_shapes(model: str | Path, notes: list[str]) -> Mapping[str, Shape] | None:
-    entry = zoo.entry_of(model)
-    if entry is None:
+    if not str(model).startswith("zoo:"):
         return None
+    entry = zoo.entry(str(model).removeprefix("zoo:"))
     listed = " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in entry.input_shapes.items())
     notes.append(f"no sizes were given; the zoo's own are used: {listed}")
     return entry.input_shapes
@@ -87,22 +101,23 @@ def _verdict(
     placement = place(model.graph, evidence.parts, evidence.trace)
     types = {**model.graph.constants, **evidence.types}
     counts = {node.name: macs(node, types) for node in model.graph.walk()}
-    edge = _edge_quantization(model.graph, placement)
-    compute_on_cpu = [name for name in placement.cpu if name not in edge]
-    on_npu = placement.on_npu
+    on_cpu = _cpu_nodes(model.graph, soc, placement, evidence, counts)
+    compute = tuple(node for node in on_cpu if node.cause != _OFFLOADED)
+    on_npu = [name for part in placement.npu for name in part]
     return Verdict(
         model=name,
         target=soc,
         scheme=scheme,
         input_shapes=shapes,
-        nodes=Share(len(on_npu), len(compute_on_cpu)),
-        macs=Share(_total(counts, on_npu), _total(counts, compute_on_cpu)),
-        uncounted=tuple(name for name in (*on_npu, *compute_on_cpu) if counts[name] is None),
+        nodes=Share(len(on_npu), len(compute)),
+        macs=Share(sum(counts[name] or 0 for name in on_npu), sum(node.macs or 0 for node in compute)),
+        uncounted=tuple(name for name in (*on_npu, *placement.cpu) if counts[name] is None),
         partitions=tuple(_partition(part) for part in placement.npu),
-        cpu_nodes=_cpu_nodes(model.graph, placement, evidence, compute_on_cpu, counts),
-        io_quantization=tuple(edge),
+        cpu_nodes=compute,
+        io_quantization=tuple(node.name for node in on_cpu if node.cause == _OFFLOADED),
         folded=len(placement.folded),
-        precisions=evidence.log.precisions,
+        added=len(placement.made_npu),
+        precisions=_precisions(evidence),
         compile_seconds=evidence.compile_seconds,
         ddr=evidence.log.ddr,
         context_bytes=evidence.context_bytes,
@@ -110,62 +125,53 @@ def _verdict(
     )
 
 
-def _total(counts: Mapping[str, int | None], names: Iterable[str]) -> int:
-    return sum(counts[name] or 0 for name in names)
+def _precisions(evidence: Evidence) -> dict[str, int]:
+    """How many compiled operators run in which precision, by the compiler's own word."""
+    said = evidence.log.precision_of
+    return dict(Counter(said.get(op.name, "unknown") for graph in evidence.trace.graphs for op in graph))
 
 
 def _partition(names: tuple[str, ...]) -> Partition:
     return Partition(len(names), names[0] if names else "", names[-1] if names else "")
 
 
-def _edge_quantization(graph: Graph, placement: Placement) -> list[str]:
-    """Q/DQ on the CPU that touch the model's own inputs or outputs: the provider leaves those there."""
-    nodes = {node.name: node for node in graph.nodes}
-    return [
-        name
-        for name in placement.cpu
-        if name in nodes
-        and nodes[name].op in _EDGE_OPS
-        and (nodes[name].inputs[0] in graph.inputs or nodes[name].outputs[0] in graph.outputs)
-    ]
-
-
 def _cpu_nodes(
     graph: Graph,
+    soc: facts.Soc,
     placement: Placement,
     evidence: Evidence,
-    compute: list[str],
     counts: Mapping[str, int | None],
 ) -> tuple[CpuNode, ...]:
     names = Names(graph, evidence.trace.tensor_of)
     reasons = {names.original(node.name): node.reason for node in evidence.trace.unsupported}
-    holder = {inner.name: node for node in graph.nodes for body in node.bodies for inner in body.walk()}
+    holders = {inner.name: node for node in graph.nodes for body in node.bodies for inner in body.walk()}
     cuts = cutting_nodes(graph, placement)
     result = []
-    for name in compute:
-        node = names.nodes[name]
-        reason = reasons.get(name) or _reason_without_words(node, holder, placement)
-        advice = facts.advise(node.op, node.domain, reason)
+    for name in placement.cpu:
+        node, holder = names.nodes[name], holders.get(name)
+        if holder is not None and holder.name in placement.cpu:
+            reason = f"It is inside the body of {holder.op} `{holder.name}`, which is on the CPU"
+            advice = facts.advise(holder.op, holder.domain, reasons.get(holder.name, _LEFT_OUT), soc)
+        else:
+            holder, reason = None, reasons.get(name, _LEFT_OUT)
+            advice = facts.advise(node.op, node.domain, reason, soc)
+        inside = holder.name if holder else ""
         result.append(
-            CpuNode(name, node.op, reason, advice.cause, advice.advice, counts[name], cuts=name in cuts)
+            CpuNode(name, node.op, reason, advice.cause, advice.advice, counts[name], name in cuts, inside)
         )
-    for made in placement.made_cpu:
-        reason = next((n.reason for n in evidence.trace.unsupported if n.name == made.name), _LEFT_OUT)
-        advice = facts.advise(made.op, made.domain, reason)
-        label = f"{made.name or made.op} (made by ONNX Runtime)"
-        result.append(CpuNode(label, made.op, reason, advice.cause, advice.advice, None, cuts=False))
-    return tuple(result)
+    return (*result, *(_made_node(node, soc, evidence) for node in placement.made_cpu))
 
 
-def _reason_without_words(node: Node, holder: Mapping[str, Node], placement: Placement) -> str:
-    if node.name in holder and holder[node.name].name in placement.cpu:
-        outer = holder[node.name]
-        return f"It is inside the body of {outer.op} `{outer.name}`, which is on the CPU"
-    return _LEFT_OUT
+def _made_node(node: AssignedNode, soc: facts.Soc, evidence: Evidence) -> CpuNode:
+    """A CPU node that is not the user's: it is listed all the same."""
+    reason = next((n.reason for n in evidence.trace.unsupported if n.name == node.name), _LEFT_OUT)
+    advice = facts.advise(node.op, node.domain, reason, soc)
+    label = f"{node.name or node.op} (made by ONNX Runtime)"
+    return CpuNode(label, node.op, reason, advice.cause, advice.advice, None, cuts=False)
 
 
 def _warnings(
-    graph: Graph, soc: facts.Soc, scheme: str, types: Mapping[str, TensorType], on_npu: frozenset[str]
+    graph: Graph, soc: facts.Soc, scheme: str, types: Mapping[str, TensorType], on_npu: list[str]
 ) -> list[str]:
     found: list[str] = []
     if scheme == "fp16" and not soc.float:

@@ -1,15 +1,16 @@
 """From the backend's names back to the user's nodes, and which processor has each of them.
 
 ONNX Runtime renames nodes while it works: ``conv0`` becomes ``conv0_token_1`` when the layout
-changes, a branch of a constant If is inlined as ``…_token_8_Gather_token_9``, and a fusion makes a
-node with a name of its own. What cannot be led back to a node of the user's is said to be made by
+changes, ``fc`` becomes ``fc/MatMulAddFusion``, a branch of a constant If is inlined as
+``_if_then_branch_token_8_Gather``, and some fusions make a node with a name of its own, known only by
+the tensor it writes. What cannot be led back to a node of the user's is said to be made by
 ONNX Runtime.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hexport.backend.op_trace import OpTrace
@@ -17,8 +18,8 @@ from hexport.backend.probe import PROVIDER
 from hexport.backend.requests import AssignedNode, AssignedPart
 from hexport.model.graph import Graph, Node
 
-_SUFFIX = re.compile(r"_token_\d+$")
-_INLINED = re.compile(r"^.*?_token_\d+_")
+_SUFFIX = re.compile(r"(_token_\d+|/\w*Fusion/?)$")
+_INLINED = re.compile(r"^\w*?_token_\d+_")
 
 
 @dataclass(frozen=True)
@@ -49,21 +50,25 @@ class Names:
 
     def original(self, name: str) -> str | None:
         """The user's name for ``name``, or None when ONNX Runtime made the node."""
-        stripped = name
-        while True:
-            if stripped in self.nodes:
-                return stripped
-            shorter = _SUFFIX.sub("", stripped)
-            if shorter == stripped:
-                break
-            stripped = shorter
-        inlined = _INLINED.sub("", stripped)
-        if inlined in self.nodes:
-            return inlined
+        for candidate in _older_names(name):
+            if candidate in self.nodes:
+                return candidate
         for tensor in self._tensor_of.get(name, ()):
-            if tensor in self._makers:
-                return self._makers[tensor]
+            for candidate in _older_names(tensor):
+                if candidate in self._makers:
+                    return self._makers[candidate]
         return None
+
+
+def _older_names(name: str) -> Iterator[str]:
+    """``name``, and what it may have been called before each of ONNX Runtime's changes."""
+    yield name
+    while (shorter := _SUFFIX.sub("", name)) != name:
+        yield shorter
+        name = shorter
+    while (inner := _INLINED.sub("", name)) != name:
+        yield inner
+        name = inner
 
 
 def place(graph: Graph, parts: Iterable[AssignedPart], trace: OpTrace) -> Placement:

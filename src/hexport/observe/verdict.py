@@ -36,6 +36,8 @@ class CpuNode:
     macs: int | None
     cuts: bool
     """Whether it stands between NPU nodes, and so costs two crossings."""
+    inside: str = ""
+    """The If, Loop or Scan whose body it is in, when that is on the CPU as a whole."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Verdict:
     """QuantizeLinear / DequantizeLinear at the model's edges, which the CPU does on purpose."""
     folded: int
     """Nodes that ONNX Runtime folded into constants or fused into others."""
+    added: int
+    """Nodes that ONNX Runtime added on the NPU, mostly layout changes."""
     precisions: dict[str, int]
     compile_seconds: float
     ddr: DdrTraffic | None

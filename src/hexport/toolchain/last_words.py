@@ -10,7 +10,9 @@ _TAIL_BYTES = 256 * 1024
 _MOST_LINES = 12
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PREFIX = re.compile(r"^\d{4}-\d\d-\d\d [\d:.]+ ")
-_COMPLAINT = re.compile(r"\[[EF]:|<E>|\b(error|failed|terminate called|assert|abort)", re.IGNORECASE)
+# QNN's own lines come through onnxruntime's log with a prefix that says nothing about them.
+_RELAYED = re.compile(r"^\[\w:onnxruntime:\w*, qnn_backend_manager\.cc:\d+ QnnLogging\]\s*")
+_COMPLAINT = re.compile(r"^\[[EF]:|^<E>|REASON :|terminate called|what\(\):|[Aa]ssertion|^Fatal|Error\b")
 
 
 def last_words(log: Path) -> tuple[str, ...]:
@@ -28,5 +30,5 @@ def last_words(log: Path) -> tuple[str, ...]:
 
 
 def clean_line(line: str) -> str:
-    """A log line without colours and time stamp."""
-    return _PREFIX.sub("", _COLOUR.sub("", line)).strip()
+    """A log line without colours, time stamp and relay prefix."""
+    return _RELAYED.sub("", _PREFIX.sub("", _COLOUR.sub("", line))).strip()

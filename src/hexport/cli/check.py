@@ -1,0 +1,62 @@
+"""``hexport check``: what of a model runs on the NPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hexport.cli.main import EXIT_OK, EXIT_SHORT
+from hexport.cli.model_options import dims_option, input_shapes_option, limits_options, make_limits
+from hexport.cli.output import console, json_option, print_json
+
+
+@click.command()
+@click.argument("model")
+@click.option("--target", required=True, help="The chip: SM8650, 57 or 'snapdragon 8 gen 3'.")
+@click.option("--scheme", help="Fail unless the model is in this scheme: fp16, 8a8w, 16a8w, …")
+@dims_option
+@input_shapes_option
+@click.option(
+    "--require", metavar="full|PERCENT", help="Exit 1 unless all of it, or PERCENT of MACs, is on the NPU."
+)
+@click.option(
+    "--all", "show_all", is_flag=True, help="List every CPU node, not only the first of each reason."
+)
+@limits_options
+@json_option
+def command(
+    model: str,
+    target: str,
+    scheme: str | None,
+    dims: dict[str, int],
+    input_shapes: dict[str, tuple[int, ...]],
+    require: str | None,
+    show_all: bool,
+    timeout: float,
+    memory_limit: int | None,
+    native_log: Path | None,
+    as_json: bool,
+) -> int:
+    """Ask Qualcomm's compiler what of MODEL runs on the NPU, and why the rest does not.
+
+    MODEL is an ONNX file, or zoo:NAME (see `hexport zoo list`).
+    """
+    from hexport.observe.check import check
+    from hexport.observe.verdict_view import show
+
+    verdict = check(
+        model,
+        target=target,
+        scheme=scheme,
+        dims=dims,
+        input_shapes=input_shapes,
+        require=require,
+        limits=make_limits(timeout, memory_limit),
+        native_log=native_log,
+    )
+    if as_json:
+        print_json(verdict.to_json())
+    else:
+        show(verdict, console(), require=require, show_all=show_all)
+    return EXIT_OK if verdict.meets(require) else EXIT_SHORT

@@ -1,0 +1,94 @@
+"""Options that several verbs share: sizes of a model's dims, and limits of the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from hexport.toolchain import Limits
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _parse_dims(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    result: dict[str, int] = {}
+    for value in values:
+        # Dim names may hold "=" themselves; sizes never do.
+        name, _equals, size = value.rpartition("=")
+        if not name or not size.strip().isdigit():
+            raise click.BadParameter(f"{value!r} is not NAME=N, for example batch=1")
+        if name in result and result[name] != int(size):
+            raise click.BadParameter(f"{name!r} is given twice")
+        result[name] = int(size)
+    return result
+
+
+def _parse_shapes(
+    _: click.Context, __: click.Parameter, values: tuple[str, ...]
+) -> dict[str, tuple[int, ...]]:
+    result: dict[str, tuple[int, ...]] = {}
+    for value in values:
+        name, _equals, text = value.rpartition("=")
+        sizes = [part.strip() for part in text.replace("x", ",").split(",")] if text.strip() else []
+        if not name or not all(part.isdigit() for part in sizes):
+            raise click.BadParameter(f"{value!r} is not INPUT=SIZES, for example x=1,3,224,224")
+        if name in result:
+            raise click.BadParameter(f"{name!r} is given twice")
+        result[name] = tuple(int(part) for part in sizes)
+    return result
+
+
+dims_option: Decorator = click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    metavar="NAME=N",
+    callback=_parse_dims,
+    help="Size of a named dim. Repeatable.",
+)
+input_shapes_option: Decorator = click.option(
+    "--input-shape",
+    "input_shapes",
+    multiple=True,
+    metavar="INPUT=1,3,224,224",
+    callback=_parse_shapes,
+    help="Whole shape of an input. Repeatable.",
+)
+
+
+_timeout: Decorator = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=900.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds the compiler may take.",
+)
+_memory: Decorator = click.option(
+    "--memory-limit",
+    type=click.IntRange(min=64),
+    metavar="MIB",
+    help="Memory the compiler may take. [default: 3/4 of the machine]",
+)
+_native_log: Decorator = click.option(
+    "--native-log",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Keep what the native libraries said.",
+)
+
+
+def limits_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--timeout``, ``--memory-limit`` and ``--native-log``, for verbs that start a worker."""
+    return _timeout(_memory(_native_log(function)))
+
+
+def make_limits(timeout: float, memory_limit: int | None) -> Limits:
+    """The limits that these options ask for."""
+    from hexport.toolchain import Limits
+
+    return Limits(seconds=timeout, memory_bytes=None if memory_limit is None else memory_limit * 2**20)

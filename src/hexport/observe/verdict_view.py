@@ -1,0 +1,120 @@
+"""A verdict for people: a headline, a table, the CPU nodes by reason, and what to do about them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+
+from hexport.observe.verdict import CpuNode, Verdict
+
+_MOST_NODES_OF_A_REASON = 3
+# The compiler's words, where they do not explain themselves.
+_PRECISIONS = {"OTHERS": "other types", "unknown": "not said"}
+
+
+def show(verdict: Verdict, console: Console, *, require: str | None = None, show_all: bool = False) -> None:
+    """Print it."""
+    target = verdict.target
+    sold_as = f", {target.names[0]}" if target.names else ""
+    chip = f"[bold]{target.chip}[/] (SoC {target.soc_model}, Hexagon v{target.htp_arch}{sold_as})"
+    console.print(f"[bold]{escape(verdict.model)}[/] on {chip}, {verdict.scheme}")
+    console.print(_headline(verdict))
+    console.print(_table(verdict))
+    if verdict.cpu_nodes:
+        _show_reasons(verdict, console, show_all)
+    for warning in verdict.warnings:
+        console.print(f"[yellow]![/] {escape(warning)}")
+    if require is not None:
+        word = "[green]PASSED[/]" if verdict.meets(require) else "[red]FAILED[/]"
+        console.print(f"{word}: --require {require}")
+
+
+def _headline(verdict: Verdict) -> str:
+    if verdict.full and len(verdict.partitions) == 1:
+        return "[green]✓ every node runs on the NPU, in one partition[/]"
+    if verdict.full:
+        return f"[green]✓ every node runs on the NPU[/], in {len(verdict.partitions)} partitions"
+    if not verdict.nodes.npu:
+        return "[red]✗ nothing runs on the NPU[/]"
+    cut = sum(node.cuts for node in verdict.cpu_nodes)
+    cutting = f"; {cut} of them stand between NPU nodes and cut the graph" if cut else ""
+    return f"[yellow]! {len(verdict.cpu_nodes)} nodes run on the CPU[/]{cutting}"
+
+
+def _table(verdict: Verdict) -> Table:
+    table = Table("", "NPU", "CPU", "share on NPU", box=None, pad_edge=False)
+    nodes, macs = verdict.nodes, verdict.macs
+    table.add_row("nodes", f"{nodes.npu}", f"{nodes.cpu}", f"{nodes.percent:.1f} %")
+    if macs.npu + macs.cpu:
+        table.add_row("MACs", _si(macs.npu), _si(macs.cpu), f"{macs.percent:.2f} %")
+    for label, value in _details(verdict):
+        table.add_row(label, value)
+    return table
+
+
+def _details(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    if verdict.uncounted:
+        yield "MACs unknown", f"{len(verdict.uncounted)} nodes"
+    yield "partitions", f"{len(verdict.partitions)}"
+    if verdict.precisions:
+        yield (
+            "precision",
+            ", ".join(
+                f"{_PRECISIONS.get(name, name)} ×{count}"
+                for name, count in sorted(verdict.precisions.items())
+            ),
+        )
+    if verdict.folded:
+        yield "folded away", f"{verdict.folded}"
+    if verdict.added:
+        yield "added by ORT", f"{verdict.added}"
+    if verdict.io_quantization:
+        yield "I/O Q/DQ", f"{len(verdict.io_quantization)} on CPU"
+    yield "compile time", f"{verdict.compile_seconds:.1f} s"
+    if verdict.context_bytes is not None:
+        yield "context", f"{verdict.context_bytes / 2**20:.2f} MiB"
+    if verdict.ddr is not None:
+        ddr = verdict.ddr
+        yield "DDR traffic", f"{_mib(ddr.read_total)} read, {_mib(ddr.write_total)} written"
+        if ddr.spill or ddr.fill:
+            yield "VTCM spills", f"{_mib(ddr.spill)} spilled, {_mib(ddr.fill)} filled"
+
+
+def _show_reasons(verdict: Verdict, console: Console, show_all: bool) -> None:
+    """One paragraph for each operator and reason: how many, the backend's words, which, what to do."""
+    console.print("\n[bold]On the CPU, with the backend's reason[/]")
+    inside = Counter(node.inside for node in verdict.cpu_nodes)
+    groups: dict[tuple[str, str], list[CpuNode]] = {}
+    for node in verdict.cpu_nodes:
+        if not node.inside:
+            groups.setdefault((node.op, node.reason.replace(node.name, "…")), []).append(node)
+    most = None if show_all else _MOST_NODES_OF_A_REASON
+    for (op, reason), nodes in sorted(groups.items(), key=lambda item: -len(item[1])):
+        names = [_described(node, inside[node.name]) for node in nodes[:most]]
+        if most and len(nodes) > most:
+            names.append(f"{len(nodes) - most} more (--all)")
+        count = f" ×{len(nodes)}" if len(nodes) > 1 else ""
+        console.print(f"  [bold]{op}[/]{count} [dim]{nodes[0].cause}[/]")
+        for line in (escape(reason), f"[dim]{', '.join(names)}[/]", f"→ {escape(nodes[0].advice)}"):
+            console.print(Padding(line, (0, 0, 0, 4)))
+
+
+def _described(node: CpuNode, in_body: int) -> str:
+    cut = " (cuts the graph)" if node.cuts else ""
+    return escape(node.name) + cut + (f" and {in_body} nodes in its body" if in_body else "")
+
+
+def _si(amount: int) -> str:
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if amount >= size:
+            return f"{amount / size:.2f} {unit}"
+    return str(amount)
+
+
+def _mib(amount: int) -> str:
+    return f"{amount / 2**20:.2f} MiB"

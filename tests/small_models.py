@@ -1,0 +1,65 @@
+"""Small ONNX models made for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+def value(
+    name: str, shape: list[int | str | None] | None, dtype: int = TensorProto.FLOAT
+) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def constant(name: str, array: np.ndarray) -> onnx.TensorProto:
+    return numpy_helper.from_array(array, name)
+
+
+def model(
+    nodes: list[onnx.NodeProto],
+    inputs: list[onnx.ValueInfoProto],
+    outputs: list[onnx.ValueInfoProto],
+    initializers: list[onnx.TensorProto] | None = None,
+    opset: int = 17,
+) -> onnx.ModelProto:
+    graph = helper.make_graph(nodes, "test", inputs, outputs, initializers or [])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def conv_relu(batch: int | str | None = 1) -> onnx.ModelProto:
+    """x[batch,3,16,16] → Conv 3×3 to 8 channels → Relu → y. 8·16·16·3·3·3 = 55296 MACs a sample."""
+    weight = np.random.default_rng(0).normal(size=(8, 3, 3, 3)).astype(np.float32)
+    return model(
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+            helper.make_node("Relu", ["c"], ["y"], name="relu"),
+        ],
+        [value("x", [batch, 3, 16, 16])],
+        [value("y", [batch, 8, 16, 16])],
+        [constant("w", weight)],
+    )
+
+
+def cut_by_erf() -> onnx.ModelProto:
+    """Two MatMuls with an Erf between them, which the NPU does not have: three pieces."""
+    weight = np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32)
+    return model(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["a"], name="first"),
+            helper.make_node("Erf", ["a"], ["b"], name="the_erf"),
+            helper.make_node("MatMul", ["b", "w"], ["c"], name="second"),
+            helper.make_node("Relu", ["c"], ["y"]),
+        ],
+        [value("x", [4, 16])],
+        [value("y", [4, 16])],
+        [constant("w", weight)],
+    )
+
+
+def save(proto: onnx.ModelProto, path: Path) -> Path:
+    path.write_bytes(proto.SerializeToString())
+    return path
