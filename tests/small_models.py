@@ -60,6 +60,26 @@ def cut_by_erf() -> onnx.ModelProto:
     )
 
 
+def mostly_structure() -> onnx.ModelProto:
+    """Many nodes, attributes and shape constants, hardly any weights: every byte matters."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="conv", kernel_shape=[1, 1], group=1),
+        helper.make_node("Reshape", ["a", "shape"], ["b"], name="reshape"),
+        helper.make_node("Softmax", ["b"], ["c"], name="softmax", axis=-1),
+        helper.make_node("Slice", ["c", "start", "end"], ["d"], name="slice"),
+        helper.make_node("Erf", ["d"], ["e"], name="erf"),
+        helper.make_node("ReduceMean", ["e"], ["f"], name="mean", axes=[1], keepdims=1),
+        helper.make_node("Concat", ["f", "e"], ["y"], name="concat", axis=1),
+    ]
+    constants = [
+        constant("w", np.full((2, 1, 1, 1), 0.5, np.float32)),
+        constant("shape", np.array([2, 16])),
+        constant("start", np.array([0, 0])),
+        constant("end", np.array([2, 8])),
+    ]
+    return model(nodes, [value("x", [1, 1, 4, 4])], [value("y", [2, 9])], constants)
+
+
 def save(proto: onnx.ModelProto, path: Path) -> Path:
     path.write_bytes(proto.SerializeToString())
     return path

@@ -56,6 +56,10 @@ def create_session(arguments: dict[str, Any]) -> dict[str, Any]:
     import onnxruntime as ort
 
     request = from_plain(SessionRequest, arguments)
+    if request.run_once and _only_records(request.provider_options):
+        raise JobError(
+            "SaverOnlyRecords", "the Saver backend writes calls to a file; what it returns is not a result"
+        )
     # The QNN libraries take their log level from the default logger, not from the session's.
     ort.set_default_logger_severity(_VERBOSE)
     options = ort.SessionOptions()
@@ -96,6 +100,10 @@ def _add_provider(ort: Any, options: Any, provider_options: dict[str, str]) -> N
     if not devices:
         raise JobError("EpCreationFailed", "the provider library registered, but offers no device")
     options.add_provider_for_devices(devices[:1], provider_options)
+
+
+def _only_records(options: dict[str, str]) -> bool:
+    return options.get("backend_type") == "saver" or "qnn_saver_path" in options
 
 
 def _classify(message: str) -> str:

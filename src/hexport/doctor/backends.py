@@ -128,7 +128,8 @@ def _not_started(
     said = answer.failure or "it took no node of a model that every backend takes"
     found = f"{backend.label} does not start: {said}"
     silent = "onnxruntime raises nothing here and computes everything on the CPU"
-    if _NOT_A_PAIR in said:
+    taken = any(library.name == f"lib{backend.library}.so" for library in libraries.on_path)
+    if _NOT_A_PAIR in said or taken or answer.backend == "given":
         return Finding(
             answer.backend, bad, found, why=f"{_rule_statement()}; {silent}", fix=_pair_fix(answer, libraries)
         )
@@ -152,8 +153,8 @@ def _gpu(found: str, answer: Answer, machine: Machine) -> Finding:
         fix = "install the device's Adreno OpenCL driver (libOpenCL of the vendor's image), or use the NPU"
     else:
         fix = "nothing to install here: use the NPU backend, or run on a device with an Adreno GPU"
-    # The library's own reason is only in its log; on x86_64 it refuses to run whatever driver there is.
-    said = next((line.partition("GPU ERROR: ")[2] for line in answer.complaints if "GPU ERROR: " in line), "")
+    # On x86_64 the library refuses to run, whatever driver there is, and says so here.
+    said = answer.detail
     why = f"it needs an Adreno GPU and Qualcomm's OpenCL driver; {machine.opencl}"
     return Finding("gpu", "warning", found, why=f"{why}; the library says: {said}" if said else why, fix=fix)
 

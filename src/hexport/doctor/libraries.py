@@ -16,6 +16,7 @@ _BUILD = re.compile(rb"v(2\.\d{1,3}\.\d{1,3})\.\d{6,12}|AISW_VERSION: (2\.\d{1,3
 _SDK_FOLDER = re.compile(r"(?<![\d.])(2\.\d+\.\d+)(?:\.\d+)?(?![\d.])")
 _SDK_YAML = re.compile(r"^\s*version\s*:\s*['\"]?v?(2\.\d+\.\d+)", re.MULTILINE)
 _BOARD_FOLDERS = ("/usr/lib", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/vendor/lib64", "/system/lib64")
+_ON_PATH = tuple(f"libQnn{name}.so" for name in ("Htp", "Gpu", "Cpu", "Saver", "Ir", "System"))
 _DRIVER_STORE = "System32/DriverStore/FileRepository"
 
 
@@ -62,7 +63,7 @@ def look_at_libraries(machine: Machine, package: Path | None) -> Libraries:
             _read(path)
             for folder in machine.env.get("LD_LIBRARY_PATH", "").split(os.pathsep)
             if folder and machine.system != "windows"
-            for path in _glob(Path(folder), ("libQnnHtp.so", "libQnnSaver.so"))
+            for path in _glob(Path(folder), _ON_PATH)
         ),
         sdk_root=sdk_under(machine.env),
     )

@@ -47,7 +47,7 @@ class Machine:
     places: Mapping[str, Place] = field(default_factory=dict)
     """``environment``, ``temp``, ``cache`` → where it is."""
     memory_bytes: int | None = None
-    opencl: OpenCl = OpenCl()
+    opencl: OpenCl = field(default_factory=OpenCl)
 
     @property
     def platform(self) -> str:

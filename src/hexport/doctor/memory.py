@@ -23,11 +23,15 @@ class _MemoryStatus(ctypes.Structure):
 
 def available_memory() -> int | None:
     """Bytes; None where the system does not say."""
+    return _windows_memory() or linux_memory(Path("/"))
+
+
+def _windows_memory() -> int | None:
     if sys.platform == "win32":
         status = _MemoryStatus(length=ctypes.sizeof(_MemoryStatus))
-        done = ctypes.WinDLL("kernel32").GlobalMemoryStatusEx(ctypes.byref(status))
-        return int(status.available) if done else None
-    return linux_memory(Path("/"))
+        if ctypes.WinDLL("kernel32").GlobalMemoryStatusEx(ctypes.byref(status)):
+            return int(status.available)
+    return None
 
 
 def linux_memory(root: Path) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import re
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from hexport.backend.native_log import read_native_log
+from hexport.backend.probe import MODULE, PROVIDER
 from hexport.backend.requests import SessionReply, SessionRequest
 from hexport.doctor.machine import Machine
-from hexport.errors import UsageError
 from hexport.model.tiny import tiny_model
 from hexport.records import from_plain, to_plain
 from hexport.toolchain import JobFailed, Limits, Worker, WorkerError
-from hexport.toolchain.last_words import last_words
+from hexport.toolchain.kept_log import keep_logs
 
-MODULE = "hexport.doctor.jobs"
-PROVIDER = "QNNExecutionProvider"
+JOBS = "hexport.doctor.jobs"
+_PLAIN = "plain"
+"""The worker that is asked without a session."""
 BACKENDS = ("htp", "gpu", "cpu", "saver", "ir")
 _SOC_MODEL = "57"
 """Any chip with float; without one the simulator computes in fp32, which no NPU does."""
@@ -40,7 +41,8 @@ class Answer:
     failure: str = ""
     """The backend's own words."""
     error: WorkerError | None = None
-    complaints: tuple[str, ...] = ()
+    detail: str = ""
+    """The GPU library's reason, which it only logs."""
     seconds: float = 0.0
 
 
@@ -80,7 +82,7 @@ def probe_all(
             plain = pool.submit(_ask_plain, system_library, folder, limits)
             probes = replace(plain.result(), answers={key: job.result() for key, job in sessions.items()})
         if native_log is not None:
-            _keep_logs(folder, native_log)
+            keep_logs({name: folder / name / "native.log" for name in (*wanted, _PLAIN)}, native_log)
     return probes
 
 
@@ -94,7 +96,7 @@ def _ask(machine: Machine, backend: str, options: dict[str, str], folder: Path, 
         with Worker(MODULE, log, limits=limits) as worker:
             plain = worker.call("create_session", to_plain(_request(machine, backend, options, model)))
     except WorkerError as error:
-        return Answer(backend, error=error, complaints=error.native_log)
+        return Answer(backend, error=error)
     reply = from_plain(SessionReply, plain)
     return Answer(
         backend,
@@ -102,7 +104,7 @@ def _ask(machine: Machine, backend: str, options: dict[str, str], folder: Path, 
         on_backend=bool(reply.parts) and all(part.provider == PROVIDER for part in reply.parts),
         values=reply.values,
         failure=read_native_log(log).setup_failure,
-        complaints=last_words(log),
+        detail=_gpu_error(log),
         seconds=reply.seconds,
     )
 
@@ -120,11 +122,17 @@ def _request(machine: Machine, backend: str, options: dict[str, str], model: Pat
     return SessionRequest(str(model), "", provider, session, run_once=run)
 
 
+def _gpu_error(log: Path) -> str:
+    found = re.search(r"GPU ERROR: (.*)", log.read_text("utf-8", errors="replace"))
+    return found[1].strip() if found else ""
+
+
 def _ask_plain(system_library: Path | None, folder: Path, limits: Limits) -> Probes:
     """What needs a worker but no session."""
-    log = folder / "worker.log"
+    log = folder / _PLAIN / "native.log"
+    log.parent.mkdir()
     try:
-        with Worker(MODULE, log, limits=limits) as worker:
+        with Worker(JOBS, log, limits=limits) as worker:
             found = Probes({}, worker_origin=str(worker.call("locate_module", {})["origin"]))
             if system_library is None:
                 return found
@@ -141,19 +149,3 @@ def _open(worker: Worker, arguments: dict[str, Any]) -> str:
     except WorkerError as error:
         return error.what
     return ""
-
-
-def _keep_logs(folder: Path, native_log: Path) -> None:
-    try:
-        with native_log.open("wb") as kept:
-            for log in sorted(folder.glob("**/*.log")):
-                name = log.parent.name if log.name == "native.log" else log.stem
-                kept.write(f"==== {name}\n".encode())
-                with log.open("rb") as source:
-                    shutil.copyfileobj(source, kept)
-    except OSError as error:
-        raise UsageError(
-            f"the native log cannot be written to {native_log}",
-            why=str(error),
-            next="give --native-log a file in a folder that exists and may be written to",
-        ) from error

@@ -19,7 +19,7 @@ class Finding:
     check: str
     """A stable name, for programs: ``htp``, ``driver``, ``module-owners``, …"""
     status: Status
-    """``problem``: hexport cannot do its main job here. ``warning``: an optional part is missing, or may bite."""
+    """``problem``: hexport cannot do its main job here. ``warning``: an optional part fails, or may."""
     found: str
     why: str = ""
     """Why it matters."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from hexport.model.staging import stage
 from hexport.observe.placement import Names, Placement, cutting_nodes, place
 from hexport.observe.verdict import CpuNode, Partition, Share, Verdict, parse_percent
 from hexport.toolchain import Limits
+from hexport.toolchain.kept_log import keep_logs
 
 # The cause that facts/advice.toml gives to Q/DQ which the provider leaves to the CPU on purpose.
 _OFFLOADED = "io-quantization-offloaded"
@@ -56,8 +56,8 @@ def check(
         except BackendError as error:
             raise _explained(error, source.graph, soc) from error
         finally:
-            if native_log is not None and (workdir / "native.log").exists():
-                shutil.copyfile(workdir / "native.log", native_log)
+            if native_log is not None:
+                keep_logs({"check": workdir / "native.log"}, native_log)
     found = scheme_of(source.graph, evidence.types)
     _refuse_other_scheme(scheme, found)
     return _verdict(str(model), source, soc, found, shapes, evidence, notes)

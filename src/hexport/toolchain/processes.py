@@ -14,11 +14,12 @@ from hexport.toolchain import lifeline
 
 
 class Child:
-    """A child process with binary pipes, its stderr in a file, and its life tied to ours."""
+    """A child with binary pipes, its stderr in ``log``, its current folder that of ``log``, its life tied to ours."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self._lifeline: int | None = None
         self._job: object = None
+        self._folder = log.parent
         with log.open("ab") as stderr:
             if sys.platform == "win32":
                 self.process = self._start(command, stderr, environment)
@@ -51,6 +52,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=stderr,
             env={**os.environ, **environment},
+            cwd=self._folder,
             pass_fds=pass_fds,
             # Its own group: Ctrl-C reaches hexport, which then ends the worker at once.
             start_new_session=sys.platform != "win32",

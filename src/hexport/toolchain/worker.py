@@ -21,6 +21,15 @@ from hexport.toolchain.protocol import Message
 _POLL_SECONDS = 0.05
 _START_SECONDS = 60.0
 _END = object()
+_SETTINGS = {
+    # Last words are not lost in a crash, and are UTF-8 whatever the locale.
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONUTF8": "1",
+    # `python -m` would import an onnxruntime.py from the current folder before the real one.
+    "PYTHONSAFEPATH": "1",
+    # From 1.29 on onnxruntime for Linux opens a telemetry store when it is imported.
+    "ORT_DISABLE_TELEMETRY": "1",
+}
 
 
 def _default_memory() -> int:
@@ -46,7 +55,7 @@ class Worker:
     """A process running ``python -m module``, which serves jobs (see ``serving.py``).
 
     Use it as a context manager; leaving it ends the process. ``log`` receives everything the
-    native code prints.
+    native code prints, and its folder is the worker's current one: some backends write files there.
     """
 
     def __init__(
@@ -60,8 +69,7 @@ class Worker:
     ) -> None:
         self._log = log
         self._limits = limits or Limits()
-        # Unbuffered, so that last words are not lost in a crash; UTF-8 whatever the locale.
-        settings = {"PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1", **(environment or {})}
+        settings = {**_SETTINGS, **(environment or {})}
         try:
             self._child = Child([python, "-m", module], log, settings)
         except OSError as error:
