@@ -21,16 +21,26 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hexport needs Python 3.11 or newer; try: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/demo.stamp: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[zoo]'
+$(VENV)/core.stamp: pyproject.toml | $(BIN)/python
+	@echo "installing hexport and Qualcomm's compiler into $(VENV) (about 500 MB, once)"
+	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
+	@echo "installing hexport and its tools into $(VENV)"
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-demo: $(VENV)/demo.stamp
-	@$(BIN)/python -m hexport.cli.demo
+# One model that runs whole on the NPU, and one that does not; both real, both from PyPI.
+demo: $(VENV)/core.stamp
+	$(BIN)/hexport doctor
+	$(BIN)/hexport check zoo:ppocrv4-det --target SM8650
+	$(BIN)/hexport check zoo:whisper-mel80 --target "snapdragon 8 gen 3"
+	@echo
+	@echo "Next, with your own model:"
+	@echo "  $(BIN)/hexport check MODEL.onnx --target SM8650   what of it runs on the NPU, and why the rest does not"
+	@echo "  $(BIN)/hexport targets                            the chips there are"
+	@echo "  $(BIN)/hexport zoo list                           more real models to try"
 
 test: lint types unit
 

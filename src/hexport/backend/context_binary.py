@@ -11,12 +11,10 @@ begins with a version; one this file does not know is an error, not a guess.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import mmap
 import struct
-import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import CFUNCTYPE, byref, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -65,10 +63,9 @@ class ContextBinary:
 
 @dataclass(frozen=True)
 class ContextRequest:
-    """Read one file; without a library, the one of the installed onnxruntime-qnn serves."""
-
     binary: str
     system_library: str = ""
+    """Empty: the one of the onnxruntime-qnn that is installed beside the worker."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +77,12 @@ class ContextReply:
 def read_context(arguments: dict[str, Any]) -> dict[str, Any]:
     """The worker's job around :func:`read_context_binaries`."""
     request = from_plain(ContextRequest, arguments)
-    library = Path(request.system_library) if request.system_library else _installed_library()
-    plain: dict[str, Any] = to_plain(ContextReply(read_context_binaries(Path(request.binary), library)))
+    library = request.system_library
+    if not library:
+        import onnxruntime_qnn
+
+        library = onnxruntime_qnn.get_library_path().replace("onnxruntime_providers_qnn", "QnnSystem")
+    plain: dict[str, Any] = to_plain(ContextReply(read_context_binaries(Path(request.binary), Path(library))))
     return plain
 
 
@@ -95,18 +96,17 @@ def read_context_binary(path: Path, system_library: Path) -> ContextBinary:
 
 def read_context_binaries(path: Path, system_library: Path) -> tuple[ContextBinary, ...]:
     """Read every context binary in a file, multi-SoC container or not."""
-    system = _load(system_library)
+    system = _System(system_library)
     try:
         with path.open("rb") as stream:
-            # A private mapping: a binary of gigabytes costs no memory, and no write could reach the file.
+            # Private: a binary of gigabytes costs no memory, and no write could reach the file.
             data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
     except (OSError, ValueError) as error:  # ValueError: the file is empty
         _unreadable(str(error))
     return tuple(_read_one(system, data, start, size) for start, size in _sections(path, data))
 
 
-_ZIP_MAGIC = b"PK\x03\x04"
-_ZIP_LOCAL_HEADER = struct.Struct("<4s22xHH")
+_ZIP_MAGIC, _ZIP_LOCAL_HEADER = b"PK\x03\x04", struct.Struct("<4s22xHH")
 
 
 def _sections(path: Path, data: mmap.mmap) -> list[tuple[int, int]]:
@@ -123,16 +123,14 @@ def _sections(path: Path, data: mmap.mmap) -> list[tuple[int, int]]:
         sections = [_section(data, entry) for entry in entries]
     except (OSError, zipfile.BadZipFile, struct.error, ValueError, NotImplementedError) as error:
         _unreadable(f"the multi-SoC container is damaged: {error}")
-    if not sections:
-        _unreadable("the container holds no HTP context binary")
-    return sections
+    return sections or _unreadable("the container holds no HTP context binary")
 
 
 def _section(data: mmap.mmap, entry: zipfile.ZipInfo) -> tuple[int, int]:
     magic, name_size, extra_size = _ZIP_LOCAL_HEADER.unpack_from(data, entry.header_offset)
     start = entry.header_offset + _ZIP_LOCAL_HEADER.size + name_size + extra_size
     stored = magic == _ZIP_MAGIC and entry.compress_type == zipfile.ZIP_STORED
-    if not stored or start + entry.file_size > len(data):
+    if not stored or start < 0 or start + entry.file_size > len(data):
         raise zipfile.BadZipFile(f"entry {entry.filename}")
     return start, entry.file_size
 
@@ -151,78 +149,65 @@ def _read_one(system: _System, data: mmap.mmap, start: int, size: int) -> Contex
     return binary
 
 
-@dataclass(frozen=True)
 class _System:
-    create: Callable[..., int]
-    get_metadata: Callable[..., int]
-    free: Callable[..., int]
+    """The three functions of libQnnSystem that are needed here."""
+
+    def __init__(self, library: Path) -> None:
+        # First: loaded after libQnnSystem and its unwinder, onnxruntime crashes at its first exception.
+        import onnxruntime  # noqa: F401
+
+        try:
+            get_providers = ctypes.CDLL(str(library)).QnnSystemInterface_getProviders
+        except (OSError, AttributeError) as error:
+            raise JobError("SystemLibraryUnusable", str(error)) from error
+        get_providers.restype = c_uint64
+        providers, count = ctypes.POINTER(c_void_p)(), c_uint32()
+        code = get_providers(byref(providers), byref(count))
+        if code or not count.value or not providers or not providers[0]:
+            raise JobError("SystemLibraryUnusable", f"{library.name} offers no interface (code {code})")
+        _, _, *api, create, _, get_metadata, free = _unpack(_PROVIDER, providers[0])
+        # The layouts below were read from 1.5's headers and measured with 1.15 (SDK 2.51).
+        if api[0] != 1 or api[1] < 5 or not (create and get_metadata and free):
+            raise JobError("SystemLibraryUnusable", f"{library.name} has system API {_dotted(api)}")
+        self._create = CFUNCTYPE(c_uint64, c_void_p)(create)
+        self.get_metadata = CFUNCTYPE(c_uint64, c_void_p, c_void_p, c_uint64, c_void_p)(get_metadata)
+        self._free = CFUNCTYPE(c_uint64, c_void_p)(free)
 
     @contextmanager
     def context(self) -> Iterator[c_void_p]:
         handle = c_void_p()
-        if code := self.create(byref(handle)):
+        if code := self._create(byref(handle)):
             raise JobError("SystemLibraryUnusable", f"creating a system context failed with code {code}")
         try:
             yield handle
         finally:
-            self.free(handle)
-
-
-def _load(library: Path) -> _System:
-    try:
-        get_providers = ctypes.CDLL(str(library)).QnnSystemInterface_getProviders
-    except (OSError, AttributeError) as error:
-        raise JobError("SystemLibraryUnusable", str(error)) from error
-    get_providers.restype = c_uint64
-    providers, count = ctypes.POINTER(c_void_p)(), c_uint32()
-    code = get_providers(byref(providers), byref(count))
-    if code or not count.value or not providers or not providers[0]:
-        raise JobError("SystemLibraryUnusable", f"{library.name} offers no interface (code {code})")
-    _, _, *api, create, _, get_metadata, free = _unpack(_PROVIDER, providers[0])
-    if api[0] != 1 or not (create and get_metadata and free):
-        raise JobError("SystemLibraryUnusable", f"{library.name} speaks system API {_dotted(api)}, not 1.x")
-    return _System(
-        CFUNCTYPE(c_uint64, c_void_p)(create),
-        CFUNCTYPE(c_uint64, c_void_p, c_void_p, c_uint64, c_void_p)(get_metadata),
-        CFUNCTYPE(c_uint64, c_void_p)(free),
-    )
-
-
-def _installed_library() -> Path:
-    # Found, not imported: importing loads the provider, which reading does not need.
-    spec = importlib.util.find_spec("onnxruntime_qnn")
-    if spec is None or spec.origin is None:
-        raise JobError("SystemLibraryUnusable", "onnxruntime-qnn is not installed")
-    return Path(spec.origin).with_name("QnnSystem.dll" if sys.platform == "win32" else "libQnnSystem.so")
+            self._free(handle)
 
 
 # C layouts, aligned as C does ("@"); P is a pointer, and a list is its length and a pointer.
 _PROVIDER = struct.Struct("@IP3I4P")  # backend, name, API, create, getBinaryInfo (old), getMetadata, free
-_VERSION = struct.Struct("@I4x")
-_BINARY = struct.Struct("@IP3I3IP")  # backend, build id, core API, backend API, SoC (empty for HTP)
+# version, backend, build id, core API, backend API, SoC name (empty for HTP) …
+_BINARY = struct.Struct("@I4xIP3I3IP")
 # … then, in 1 and 2: hardware version, blob version, hardware list, blob size, tensors, graphs;
 _BINARY_1 = struct.Struct("@3I3IIPQIPIP")
 # in 3 (from SDK 2.28): blob version and size, tensors, graphs, platform, metadata, SoC model.
 _BINARY_3 = struct.Struct("@3IQIPIPPIPI")
-# name, inputs, outputs; in 2 updateable tensors too; in 3 a blob and two op numbers too.
+# version, name, inputs, outputs; in 2 updateable tensors too; in 3 a blob and two op numbers too.
 _GRAPH = struct.Struct("@I4xPIPIPIPIPII")
-# id, name, type, format, dtype, (quantisation), rank, dims, (rest of 2, which 1 leaves unused).
+# version, id, name, type, format, dtype, (quantisation), rank, dims, (rest of 2, which 1 leaves unused).
 _TENSOR = struct.Struct("@I4xIPIII44xIP48x")
-# HTP's own blobs, which begin with their version: the arch …
-_HTP_CONTEXT = struct.Struct("@II")
-# … and a graph's spill-fill, VTCM, and what is not read: optimisation, DLBC, threads, memory plan.
-_HTP_GRAPH = struct.Struct("@IQI")
+_DIM = struct.Struct("@I")
+# HTP's own blobs, which begin with their version: a context's arch; a graph's spill-fill, VTCM and more.
+_HTP_CONTEXT, _HTP_GRAPH = struct.Struct("@II"), struct.Struct("@IQI")
 _HTP = 6
 # Far above what a compiler makes: a larger count is a damaged file, or a layout that has changed.
 _MOST_GRAPHS, _MOST_TENSORS, _MOST_DIMS, _MOST_BLOB_BYTES = 4096, 65536, 64, 65536
 
 
 def _binary(address: int) -> ContextBinary:
-    (version,) = _unpack(_VERSION, address)
-    address += _VERSION.size
+    version, backend, build_id, _, _, _, *backend_api, _ = _unpack(_BINARY, address)
     if version not in (1, 2, 3):
         _unreadable(f"its description has version {version}; 1 to 3 are known")
-    backend, build_id, _, _, _, *backend_api, _ = _unpack(_BINARY, address)
     address += _BINARY.size
     soc_model, metadata = 0, b""
     if version == 3:
@@ -263,18 +248,14 @@ def _tensor(address: int) -> ContextTensor:
     version, _, name, _, _, dtype, rank, dims = _unpack(_TENSOR, address)
     if version not in (1, 2):
         _unreadable(f"a tensor's description has version {version}; 1 and 2 are known")
-    size = struct.Struct("@I")
-    shape = tuple(_unpack(size, at)[0] for at in _places(size, dims, rank, _MOST_DIMS, "dims"))
+    shape = tuple(_unpack(_DIM, at)[0] for at in _places(_DIM, dims, rank, _MOST_DIMS, "dims"))
     return ContextTensor(_text(name, "tensor name"), _dtype(dtype), shape)
 
 
 def _dtype(code: int) -> str:
     """0x0216 is float16: the kind, then the bits as decimal digits."""
-    kinds = ("int", "uint", "float", "sfixed", "ufixed")
-    kind, bits = divmod(code, 0x100)
-    if kind < len(kinds):
-        return f"{kinds[kind]}{bits:x}"
-    return "bool" if code == 0x0508 else f"qnn_{code:#06x}"
+    kinds = ("int", "uint", "float", "sfixed", "ufixed", "bool")
+    return f"{kinds[code >> 8]}{code & 0xFF:x}" if code >> 8 < len(kinds) else f"qnn_{code:#06x}"
 
 
 def _htp(layout: struct.Struct, blob: bytes) -> tuple[Any, ...]:

@@ -41,9 +41,12 @@ def _headline(verdict: Verdict) -> str:
         return f"[green]✓ every node runs on the NPU[/], in {len(verdict.partitions)} partitions"
     if not verdict.nodes.npu:
         return "[red]✗ nothing runs on the NPU[/]"
-    cut = sum(node.cuts for node in verdict.cpu_nodes)
-    cutting = f"; {cut} of them stand between NPU nodes and cut the graph" if cut else ""
-    return f"[yellow]! {len(verdict.cpu_nodes)} nodes run on the CPU[/]{cutting}"
+    count, cutting = len(verdict.cpu_nodes), sum(node.cuts for node in verdict.cpu_nodes)
+    if count == 1:
+        tail = ", between NPU nodes: it cuts the graph" if cutting else ""
+        return f"[yellow]! 1 node runs on the CPU[/]{tail}"
+    tail = f", {cutting} of them between NPU nodes: they cut the graph" if cutting else ""
+    return f"[yellow]! {count} nodes run on the CPU[/]{tail}"
 
 
 def _table(verdict: Verdict) -> Table:

@@ -14,7 +14,10 @@ from hexport.toolchain import lifeline
 
 
 class Child:
-    """A child with binary pipes, its stderr in ``log``, its current folder that of ``log``, its life tied to ours."""
+    """A child with binary pipes, whose life is tied to ours.
+
+    Its stderr goes to ``log``, and the folder of ``log`` is its current one.
+    """
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self._lifeline: int | None = None

@@ -129,10 +129,11 @@ def _run(entry: Entry, command: list[str]) -> None:
 def _compare(entry: Entry, part: Path) -> float:
     """The largest difference between ONNX Runtime and torch on the exporter's example."""
     import numpy as np
-    import onnxruntime as ort
+
+    from hexport.model.reference import cpu_session
 
     with np.load(part / "check.npz", allow_pickle=False) as tensors:
-        session = ort.InferenceSession(str(part / "model.onnx"), providers=["CPUExecutionProvider"])
+        session = cpu_session(part / "model.onnx")
         feed = {key[3:]: tensors[key] for key in tensors.files if key.startswith("in:")}
         expected = [tensors[f"out:{output.name}"] for output in session.get_outputs()]
     answers = session.run(None, feed)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexport.model.reference import cpu_session
 from hexport.zoo.models import get
 from hexport.zoo.speech import RATE, pcm, sound
 
@@ -71,9 +72,7 @@ def mel_windows(ask: Request) -> list[Feed]:
 
 
 def _session(name: str, ask: Request) -> Any:
-    import onnxruntime as ort
-
-    return ort.InferenceSession(str(get(name, say=ask.say)), providers=["CPUExecutionProvider"])
+    return cpu_session(get(name, say=ask.say))
 
 
 def _from_streams(ask: Request, stream: Any) -> list[Feed]:
