@@ -31,8 +31,7 @@ def infer_shapes(arguments: dict[str, Any]) -> dict[str, Any]:
     The basic optimisations fold shape arithmetic, without which most shapes stay unknown; they keep
     what is an output, and the model exposes every tensor as one.
     """
-    import onnxruntime as ort
-
+    ort = _onnxruntime()
     request = from_plain(ShapesRequest, arguments)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -53,8 +52,7 @@ def infer_shapes(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def create_session(arguments: dict[str, Any]) -> dict[str, Any]:
     """A session on the QNN provider, with the provider's answer to every node."""
-    import onnxruntime as ort
-
+    ort = _onnxruntime()
     request = from_plain(SessionRequest, arguments)
     if request.run_once and _only_records(request.provider_options):
         raise JobError(
@@ -88,9 +86,19 @@ def create_session(arguments: dict[str, Any]) -> dict[str, Any]:
     return _plain(SessionReply(tuple(session.get_providers()), parts, seconds, values))
 
 
-def _add_provider(ort: Any, options: Any, provider_options: dict[str, str]) -> None:
-    import onnxruntime_qnn
+def _onnxruntime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise JobError("EpCreationFailed", f"onnxruntime cannot be imported: {error}") from error
+    return onnxruntime
 
+
+def _add_provider(ort: Any, options: Any, provider_options: dict[str, str]) -> None:
+    try:
+        import onnxruntime_qnn
+    except ImportError as error:
+        raise JobError("EpCreationFailed", f"onnxruntime-qnn cannot be imported: {error}") from error
     try:
         ort.register_execution_provider_library(PROVIDER, onnxruntime_qnn.get_library_path())
     except Exception as error:

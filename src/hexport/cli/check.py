@@ -8,7 +8,7 @@ import click
 
 from hexport.cli.main import EXIT_OK, EXIT_SHORT
 from hexport.cli.model_options import dims_option, input_shapes_option, limits_options, make_limits
-from hexport.cli.output import console, json_option, print_json
+from hexport.cli.output import console, json_option, print_json, waiting
 
 
 @click.command()
@@ -45,16 +45,17 @@ def command(
     from hexport.observe.check import check
     from hexport.observe.verdict_view import show
 
-    verdict = check(
-        model,
-        target=target,
-        scheme=scheme,
-        dims=dims,
-        input_shapes=input_shapes,
-        require=require,
-        limits=make_limits(timeout, memory_limit),
-        native_log=native_log,
-    )
+    with waiting(f"asking the compiler about {model}"):
+        verdict = check(
+            model,
+            target=target,
+            scheme=scheme,
+            dims=dims,
+            input_shapes=input_shapes,
+            require=require,
+            limits=make_limits(timeout, memory_limit),
+            native_log=native_log,
+        )
     if as_json:
         print_json(verdict.to_json())
     else:

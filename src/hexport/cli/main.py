@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import sys
 
 import click
@@ -60,6 +61,8 @@ def hexport() -> None:
 def main() -> None:
     """Run a verb; no error of ours and no bad input ends in a traceback."""
     as_json = "--json" in sys.argv
+    # Ended politely, we clean up as after Ctrl-C: temp folders go, workers end.
+    signal.signal(signal.SIGTERM, _end_by_signal)
     try:
         code = hexport.main(standalone_mode=False)
     except HexportError as error:
@@ -81,6 +84,10 @@ def main() -> None:
         _show_error(_bug(error), as_json)
         code = EXIT_ERROR
     sys.exit(code if isinstance(code, int) else EXIT_OK)
+
+
+def _end_by_signal(number: int, _: object) -> None:
+    sys.exit(128 + number)
 
 
 def _bug(error: Exception) -> HexportError:

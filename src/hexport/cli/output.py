@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from rich.console import Console
 
@@ -20,6 +21,19 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 def print_json(document: Mapping[str, object]) -> None:
     """The only thing on stdout under ``--json``."""
     click.echo(json.dumps(document, ensure_ascii=False, indent=2))
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """A line on stderr that counts the seconds, for people at a terminal only."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    terminal = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as progress:
+        progress.add_task(what, total=None)
+        yield
 
 
 def console() -> Console:

@@ -19,7 +19,9 @@ class Child:
     Its stderr goes to ``log``, and the folder of ``log`` is its current one.
     """
 
-    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], log: Path, environment: Mapping[str, str], memory: int
+    ) -> None:
         self._lifeline: int | None = None
         self._job: object = None
         self._folder = log.parent
@@ -28,7 +30,7 @@ class Child:
                 self.process = self._start(command, stderr, environment)
                 from hexport.toolchain.windows_job import KillOnCloseJob
 
-                self._job = KillOnCloseJob(self.process.pid)
+                self._job = KillOnCloseJob(self.process.pid, memory)
             else:
                 read_end, write_end = os.pipe()
                 try:
@@ -68,6 +70,14 @@ class Child:
                 pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
                 return pages * os.sysconf("SC_PAGE_SIZE")
         return None
+
+    def is_ending(self) -> bool:
+        """Whether it has ended, or does so within a moment."""
+        try:
+            self.process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def end(self) -> int:
         """End it now, whatever it is doing, and give its return code."""

@@ -1,4 +1,4 @@
-"""A Windows job object that ends a child when its handle closes, which happens when we die.
+"""A Windows job object: limits a child's memory, and ends it when our handle closes, as it does when we die.
 
 Written from the Win32 documentation; it cannot be tried on Linux, where ``lifeline.py`` serves.
 """
@@ -9,6 +9,7 @@ import ctypes
 from ctypes import wintypes
 
 _KILL_ON_JOB_CLOSE = 0x2000
+_JOB_MEMORY = 0x200
 _EXTENDED_LIMIT_INFORMATION = 9
 _PROCESS_SET_QUOTA_AND_TERMINATE = 0x0100 | 0x0001
 
@@ -39,15 +40,16 @@ class _ExtendedLimits(ctypes.Structure):
 
 
 class KillOnCloseJob:
-    """Puts process ``pid`` under a job that ends with this object's process."""
+    """Puts process ``pid`` under a job that ends with this process and allows ``memory`` bytes."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, memory: int) -> None:
         kernel = ctypes.WinDLL("kernel32", use_last_error=True)  # type: ignore[attr-defined,unused-ignore]
         kernel.CreateJobObjectW.restype = wintypes.HANDLE
         kernel.OpenProcess.restype = wintypes.HANDLE
         self._job = kernel.CreateJobObjectW(None, None)
         limits = _ExtendedLimits()
-        limits.BasicLimitInformation.LimitFlags = _KILL_ON_JOB_CLOSE
+        limits.BasicLimitInformation.LimitFlags = _KILL_ON_JOB_CLOSE | _JOB_MEMORY
+        limits.JobMemoryLimit = memory
         process = kernel.OpenProcess(_PROCESS_SET_QUOTA_AND_TERMINATE, False, pid)
         done = kernel.SetInformationJobObject(
             wintypes.HANDLE(self._job),

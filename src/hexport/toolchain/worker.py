@@ -71,7 +71,7 @@ class Worker:
         self._limits = limits or Limits()
         settings = {**_SETTINGS, **(environment or {})}
         try:
-            self._child = Child([python, "-m", module], log, settings)
+            self._child = Child([python, "-m", module], log, settings, self._limits.memory)
         except OSError as error:
             raise failures.WorkerNotStarted(
                 "the worker process could not be started",
@@ -151,6 +151,8 @@ class Worker:
             if isinstance(reply, Message):
                 return reply
             if isinstance(reply, Exception):
+                if self._child.is_ending():
+                    self._raise_for_end()  # it died in the middle of a message
                 raise failures.WorkerProtocolError(
                     "the worker's answer could not be read",
                     why=str(reply),
