@@ -45,3 +45,15 @@ class WrongTarget(BackendError):
     """The compiler made code for another chip than the one asked for."""
 
     code = "HX506"
+
+
+class ContextUnreadable(BackendError, ValueError):
+    """A context binary is damaged, or of a kind that this SDK cannot read."""
+
+    code = "HX507"
+
+
+class SystemLibraryUnusable(BackendError):
+    """The QnnSystem library, which reads context binaries, is missing or too old."""
+
+    code = "HX508"

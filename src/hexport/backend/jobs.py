@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from hexport.backend.context_binary import read_context
 from hexport.backend.requests import (
     AssignedNode,
     AssignedPart,
@@ -147,4 +148,4 @@ def _plain(record: object) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve({"infer_shapes": infer_shapes, "create_session": create_session})
+    serve({"infer_shapes": infer_shapes, "create_session": create_session, "read_context": read_context})

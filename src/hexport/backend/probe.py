@@ -13,7 +13,7 @@ from typing import Any
 
 from hexport import facts
 from hexport.backend import failures
-from hexport.backend.context_model import CompiledFor, read_compiled_for
+from hexport.backend.context_binary import ContextBinary, ContextReply, ContextRequest
 from hexport.backend.native_log import NativeLog, read_native_log
 from hexport.backend.op_trace import OpTrace, read_op_trace
 from hexport.backend.options import validate_options
@@ -39,7 +39,8 @@ class Evidence:
     types: Mapping[str, TensorType]
     compile_seconds: float
     context_bytes: int | None
-    compiled_for: CompiledFor | None
+    contexts: tuple[ContextBinary, ...]
+    """Read back from what the compiler wrote; empty when nothing was compiled."""
     notes: tuple[str, ...]
 
 
@@ -60,23 +61,23 @@ def probe(
         types = _infer_types(worker, staged, notes)
         try:
             reply = _create(worker, request)
+            contexts = _read_contexts(worker, workdir)
         except (failures.CompileFailed, WorkerCrashed) as error:
             # Writing the context fails for some models that compile: names twice in an If's or Loop's body.
-            reply = _create_without_context(request, log, limits, error)
+            reply, contexts = _create_without_context(request, log, limits, error), ()
             notes.append(f"the model compiles, but its context could not be saved: {error.why or error.what}")
     native = read_native_log(log)
     trace_file = workdir / "qnn_op_trace.json"
     _refuse_pretence(reply, native, trace_file, log)
-    compiled_for, context_bytes = _context(workdir)
-    _refuse_wrong_target(compiled_for, target, log)
+    _refuse_wrong_target(contexts, target, log)
     return Evidence(
         parts=reply.parts,
         trace=read_op_trace(trace_file),
         log=native,
         types=types,
         compile_seconds=reply.seconds,
-        context_bytes=context_bytes,
-        compiled_for=compiled_for,
+        context_bytes=sum(file.stat().st_size for file in _binaries(workdir)) if contexts else None,
+        contexts=contexts,
         notes=tuple(notes),
     )
 
@@ -153,6 +154,14 @@ _SAID = {
         "Qualcomm's compiler could not compile the model",
         "look at the native log (--native-log FILE) for the node; other sizes or another target may pass",
     ),
+    "ContextUnreadable": (
+        "the compiled context cannot be read",
+        "it is damaged, or from a QNN SDK this one does not know; compile it again",
+    ),
+    "SystemLibraryUnusable": (
+        "the library that reads context binaries (QnnSystem) cannot be used",
+        "run `hexport doctor`",
+    ),
     "ModelRejected": (
         "ONNX Runtime cannot load the model at these sizes",
         "try other sizes, or check the file with onnx.checker. If the message names a branch of an If, "
@@ -182,23 +191,25 @@ def _refuse_pretence(reply: SessionReply, native: NativeLog, trace: Path, log: P
         )
 
 
-def _context(workdir: Path) -> tuple[CompiledFor | None, int | None]:
-    wrapper = workdir / "context.onnx"
-    binaries = list(workdir.glob("context*.bin"))
-    if not wrapper.exists() or not binaries:
-        return None, None
-    return read_compiled_for(wrapper), sum(file.stat().st_size for file in binaries)
+def _binaries(workdir: Path) -> list[Path]:
+    return sorted(workdir.glob("context*.bin"))
 
 
-def _refuse_wrong_target(compiled: CompiledFor | None, target: facts.Soc, log: Path) -> None:
-    if compiled is None:
-        return
-    # The record leaves the arch 0 when only the SoC was given.
-    archs = tuple(arch for arch in compiled.htp_archs if arch)
-    if compiled.soc_models != (target.soc_model,) or archs not in ((), (target.htp_arch,)):
-        raise failures.WrongTarget(
-            f"asked for {target.chip} (SoC {target.soc_model}, v{target.htp_arch})",
-            why=f"the compiler made code for SoC {compiled.soc_models}, arch {compiled.htp_archs}",
-            next="the compiler falls back to v68 for chips it does not know; update onnxruntime-qnn",
-            native_log=last_words(log),
-        )
+def _read_contexts(worker: Worker, workdir: Path) -> tuple[ContextBinary, ...]:
+    replies = (
+        from_plain(ContextReply, _call(worker, "read_context", ContextRequest(str(file))))
+        for file in _binaries(workdir)
+    )
+    return tuple(binary for reply in replies for binary in reply.binaries)
+
+
+def _refuse_wrong_target(contexts: tuple[ContextBinary, ...], target: facts.Soc, log: Path) -> None:
+    """The compiler makes code for v68 when it does not know the chip, and warns nobody."""
+    for binary in contexts:
+        if (binary.soc_model, binary.htp_arch) != (target.soc_model, target.htp_arch):
+            raise failures.WrongTarget(
+                f"asked for {target.chip} (SoC {target.soc_model}, v{target.htp_arch})",
+                why=f"the compiler made code for SoC {binary.soc_model}, v{binary.htp_arch}",
+                next="use an onnxruntime-qnn release that knows the chip",
+                native_log=last_words(log),
+            )

@@ -121,6 +121,7 @@ def _verdict(
         compile_seconds=evidence.compile_seconds,
         ddr=evidence.log.ddr,
         context_bytes=evidence.context_bytes,
+        vtcm_mb=max((g.vtcm_mb or 0 for c in evidence.contexts for g in c.graphs), default=None),
         warnings=(*notes, *evidence.notes, *_warnings(model.graph, soc, scheme, types, on_npu)),
     )
 

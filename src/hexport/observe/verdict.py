@@ -73,6 +73,8 @@ class Verdict:
     compile_seconds: float
     ddr: DdrTraffic | None
     context_bytes: int | None
+    vtcm_mb: int | None
+    """The NPU's own memory that the compiler planned with."""
     warnings: tuple[str, ...]
 
     @property

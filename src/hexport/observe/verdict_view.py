@@ -80,7 +80,10 @@ def _details(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "I/O Q/DQ", f"{len(verdict.io_quantization)} on CPU"
     yield "compile time", f"{verdict.compile_seconds:.1f} s"
     if verdict.context_bytes is not None:
-        yield "context", f"{verdict.context_bytes / 2**20:.2f} MiB"
+        yield "context", _mib(verdict.context_bytes)
+    if verdict.vtcm_mb:
+        of = f" of the chip's {verdict.target.vtcm_mb}" if verdict.target.vtcm_mb else ""
+        yield "VTCM planned", f"{verdict.vtcm_mb} MB{of}"
     if verdict.ddr is not None:
         ddr = verdict.ddr
         yield "DDR traffic", f"{_mib(ddr.read_total)} read, {_mib(ddr.write_total)} written"
