@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from hexport import facts, zoo
+from hexport.backend.calling import PROVIDER
 from hexport.backend.failures import CompileFailed, ModelRejected
 from hexport.backend.native_log import read_native_log
-from hexport.backend.probe import PROVIDER, Evidence, probe
+from hexport.backend.probe import Evidence, probe
 from hexport.model import Graph, read
 from hexport.model.dims import fix_shapes
 from hexport.model.staging import stage

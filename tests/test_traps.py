@@ -9,14 +9,14 @@ import pytest
 
 import small_models as small
 from hexport import facts, zoo
-from hexport.backend import failures, probe
+from hexport.backend import calling, failures, probe
 from hexport.backend.native_log import read_native_log
 from hexport.backend.options import InvalidOption
 from hexport.backend.requests import SessionReply, SessionRequest
 from hexport.model import read
 from hexport.model.staging import StagedModel, stage
 from hexport.records import from_plain, to_plain
-from hexport.toolchain import JobFailed, Limits, Worker, WorkerTimeout
+from hexport.toolchain import Limits, Worker, WorkerTimeout
 
 TARGET = facts.find_target("SM8650")
 
@@ -28,7 +28,7 @@ def staged(tmp_path: Path) -> StagedModel:
 
 
 def session(
-    staged: StagedModel, tmp_path: Path, options: dict[str, str], module: str = probe.MODULE
+    staged: StagedModel, tmp_path: Path, options: dict[str, str], module: str = calling.MODULE
 ) -> SessionReply:
     """A session past hexport's own checks of the options, as plain onnxruntime would make it."""
     request = SessionRequest(str(staged.model), "", options)
@@ -111,8 +111,8 @@ def test_options_the_provider_would_swallow_are_refused(
 
 def test_saver_returns_no_numbers(staged: StagedModel, tmp_path: Path) -> None:
     request = SessionRequest(str(staged.model), "", {"backend_type": "saver"}, run_once=True)
-    with Worker(probe.MODULE, tmp_path / "log") as worker, pytest.raises(JobFailed, match="SaverOnlyRecords"):
-        worker.call("create_session", to_plain(request))
+    with Worker(calling.MODULE, tmp_path / "log") as worker, pytest.raises(failures.SaverOnlyRecords):
+        calling.call(worker, "create_session", request)
 
 
 def test_the_simulator_really_computes(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_the_simulator_really_computes(tmp_path: Path) -> None:
     staged = stage(read(small.save(proto, tmp_path / "m.onnx")), {"x": (1, 3, 16, 16)}, tmp_path)
     options = {"backend_type": "htp", "soc_model": str(TARGET.soc_model)}
     request = SessionRequest(str(staged.model), "", options, run_once=True)
-    with Worker(probe.MODULE, tmp_path / "log") as worker:
+    with Worker(calling.MODULE, tmp_path / "log") as worker:
         reply = from_plain(SessionReply, worker.call("create_session", to_plain(request)))
     weight = np.frombuffer(proto.graph.initializer[0].raw_data, np.float32).reshape(8, 3, 3, 3)
     centre = np.array(reply.values).reshape(8, 16, 16)[:, 8, 8]

@@ -57,3 +57,15 @@ class SystemLibraryUnusable(BackendError):
     """The QnnSystem library, which reads context binaries, is missing or too old."""
 
     code = "HX508"
+
+
+class RunFailed(BackendError):
+    """The session was made, and running it failed."""
+
+    code = "HX509"
+
+
+class SaverOnlyRecords(BackendError):
+    """Numbers were asked of the Saver backend, which only writes calls to a file."""
+
+    code = "HX510"

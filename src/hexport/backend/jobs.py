@@ -14,6 +14,8 @@ from hexport.backend.requests import (
     AssignedNode,
     AssignedPart,
     InferredTensor,
+    RunReply,
+    RunRequest,
     SessionReply,
     SessionRequest,
     ShapesReply,
@@ -23,7 +25,7 @@ from hexport.records import from_plain, to_plain
 from hexport.toolchain.serving import JobError, serve
 
 PROVIDER = "QNNExecutionProvider"
-_VERBOSE = 0
+_VERBOSE, _WARNING = 0, 2
 
 
 def infer_shapes(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -55,36 +57,90 @@ def create_session(arguments: dict[str, Any]) -> dict[str, Any]:
     """A session on the QNN provider, with the provider's answer to every node."""
     ort = _onnxruntime()
     request = from_plain(SessionRequest, arguments)
-    if request.run_once and _only_records(request.provider_options):
-        raise JobError(
-            "SaverOnlyRecords", "the Saver backend writes calls to a file; what it returns is not a result"
-        )
+    if request.run_once:
+        _refuse_recorder(request.provider_options)
+    started = time.perf_counter()
+    session = _session(
+        ort, request.model, request.data_folder, request.provider_options, request.session_options
+    )
+    seconds = time.perf_counter() - started
+    values = _run_on_ones(session) if request.run_once else ()
+    return _plain(SessionReply(tuple(session.get_providers()), _parts(session), seconds, values))
+
+
+def run_model(arguments: dict[str, Any]) -> dict[str, Any]:
+    """One session, run on every sample; tensors travel by file."""
+    import numpy as np
+
+    ort = _onnxruntime()
+    request = from_plain(RunRequest, arguments)
+    _refuse_recorder(request.provider_options)
+    started = time.perf_counter()
+    session = _session(
+        ort,
+        request.model,
+        request.data_folder,
+        request.provider_options,
+        request.session_options,
+        optimize=request.optimize,
+    )
+    seconds = time.perf_counter() - started
+    names = tuple(output.name for output in session.get_outputs())
+    for sample in range(request.samples):
+        with np.load(Path(request.inputs) / f"{sample}.npz", allow_pickle=False) as arrays:
+            feeds = {name: arrays[f"arr_{i}"] for i, name in enumerate(request.input_names)}
+        try:
+            results = session.run(None, feeds)
+        except Exception as error:
+            raise JobError("RunFailed", f"sample {sample}: {error}") from error
+        np.savez(Path(request.outputs) / f"{sample}.npz", *results)
+    return _plain(RunReply(names, _parts(session), seconds))
+
+
+def _session(
+    ort: Any,
+    model: str,
+    data_folder: str,
+    provider_options: dict[str, str],
+    session_options: dict[str, str],
+    *,
+    optimize: bool = True,
+) -> Any:
+    """A session on the QNN provider, or on the CPU alone when there are no provider options."""
     # The QNN libraries take their log level from the default logger, not from the session's.
-    ort.set_default_logger_severity(_VERBOSE)
+    ort.set_default_logger_severity(_VERBOSE if provider_options else _WARNING)
     options = ort.SessionOptions()
-    options.log_severity_level = _VERBOSE
-    for key, value in request.session_options.items():
+    options.log_severity_level = _VERBOSE if provider_options else _WARNING
+    if not optimize:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for key, value in session_options.items():
         options.add_session_config_entry(key, value)
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    _add_provider(ort, options, request.provider_options)
-    started = time.perf_counter()
+    where: dict[str, Any] = {"providers": ["CPUExecutionProvider"]}
+    if provider_options:
+        _add_provider(ort, options, provider_options)
+        where = {"enable_fallback": 0}  # or a provider that throws is replaced by the CPU without a word
     try:
-        session = ort.InferenceSession(
-            _model_argument(request.model, request.data_folder, options),
-            options,
-            enable_fallback=0,  # or a provider that throws is replaced by the CPU without a word
-        )
+        return ort.InferenceSession(_model_argument(model, data_folder, options), options, **where)
     except MemoryError:
         raise
     except Exception as error:
-        raise JobError(_classify(str(error)), str(error)) from error
-    seconds = time.perf_counter() - started
-    parts = tuple(
+        kind = _classify(str(error)) if provider_options else "ModelRejected"
+        raise JobError(kind, str(error)) from error
+
+
+def _parts(session: Any) -> tuple[AssignedPart, ...]:
+    return tuple(
         AssignedPart(part.ep_name, tuple(AssignedNode(n.name, n.op_type, n.domain) for n in part.get_nodes()))
         for part in session.get_provider_graph_assignment_info()
     )
-    values = _run_on_ones(session) if request.run_once else ()
-    return _plain(SessionReply(tuple(session.get_providers()), parts, seconds, values))
+
+
+def _refuse_recorder(options: dict[str, str]) -> None:
+    if options.get("backend_type") == "saver" or "qnn_saver_path" in options:
+        raise JobError(
+            "SaverOnlyRecords", "the Saver backend writes calls to a file; what it returns is no result"
+        )
 
 
 def _onnxruntime() -> Any:
@@ -109,10 +165,6 @@ def _add_provider(ort: Any, options: Any, provider_options: dict[str, str]) -> N
     if not devices:
         raise JobError("EpCreationFailed", "the provider library registered, but offers no device")
     options.add_provider_for_devices(devices[:1], provider_options)
-
-
-def _only_records(options: dict[str, str]) -> bool:
-    return options.get("backend_type") == "saver" or "qnn_saver_path" in options
 
 
 def _classify(message: str) -> str:
@@ -148,4 +200,11 @@ def _plain(record: object) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve({"infer_shapes": infer_shapes, "create_session": create_session, "read_context": read_context})
+    serve(
+        {
+            "infer_shapes": infer_shapes,
+            "create_session": create_session,
+            "run_model": run_model,
+            "read_context": read_context,
+        }
+    )

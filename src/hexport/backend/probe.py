@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from hexport import facts
 from hexport.backend import failures
+from hexport.backend.calling import MODULE, PROVIDER, call, cure
 from hexport.backend.context_binary import ContextBinary, ContextReply, ContextRequest
 from hexport.backend.native_log import NativeLog, read_native_log
 from hexport.backend.op_trace import OpTrace, read_op_trace
@@ -21,12 +21,9 @@ from hexport.backend.requests import AssignedPart, SessionReply, SessionRequest,
 from hexport.model import dtypes
 from hexport.model.graph import TensorType
 from hexport.model.staging import StagedModel
-from hexport.records import from_plain, to_plain
-from hexport.toolchain import JobFailed, Limits, Worker, WorkerCrashed, WorkerError
+from hexport.records import from_plain
+from hexport.toolchain import Limits, Worker, WorkerCrashed, WorkerError
 from hexport.toolchain.last_words import last_words
-
-MODULE = "hexport.backend.jobs"
-PROVIDER = "QNNExecutionProvider"
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,7 @@ def _request(
 
 def _infer_types(worker: Worker, staged: StagedModel, notes: list[str]) -> dict[str, TensorType]:
     request = ShapesRequest(str(staged.exposed), staged.data_folder_if_needed)
-    reply = from_plain(ShapesReply, _call(worker, "infer_shapes", request))
+    reply = from_plain(ShapesReply, call(worker, "infer_shapes", request))
     if reply.not_runnable:
         notes.append(
             f"shapes and MACs are not known: ONNX Runtime's CPU cannot run this model: {reply.not_runnable}"
@@ -113,7 +110,7 @@ def _infer_types(worker: Worker, staged: StagedModel, notes: list[str]) -> dict[
 
 
 def _create(worker: Worker, request: SessionRequest) -> SessionReply:
-    return from_plain(SessionReply, _call(worker, "create_session", request))
+    return from_plain(SessionReply, call(worker, "create_session", request))
 
 
 def _create_without_context(
@@ -124,54 +121,6 @@ def _create_without_context(
             return _create(worker, replace(request, session_options={}))
     except WorkerError:
         raise first from None
-
-
-def _call(worker: Worker, job: str, request: object) -> dict[str, Any]:
-    """Run a job; an error the job names by type becomes that type here."""
-    try:
-        return worker.call(job, to_plain(request))
-    except JobFailed as error:
-        kind = getattr(failures, error.kind, None)
-        if kind is None:
-            raise
-        what, otherwise = _SAID[error.kind]
-        complaint = next((line for line in reversed(error.native_log) if line.startswith("[E:")), "")
-        raise kind(
-            what,
-            why="\n".join(filter(None, (error.text, complaint))),
-            next=_cure(f"{error.text} {complaint}") or otherwise,
-            native_log=error.native_log,
-        ) from error
-
-
-# Error type → what happened, and what to do when no error code tells more.
-_SAID = {
-    "EpCreationFailed": (
-        "the QNN execution provider could not be created",
-        "run `hexport doctor`",
-    ),
-    "CompileFailed": (
-        "Qualcomm's compiler could not compile the model",
-        "look at the native log (--native-log FILE) for the node; other sizes or another target may pass",
-    ),
-    "ContextUnreadable": (
-        "the compiled context cannot be read",
-        "it is damaged, or from a QNN SDK this one does not know; compile it again",
-    ),
-    "SystemLibraryUnusable": (
-        "the library that reads context binaries (QnnSystem) cannot be used",
-        "run `hexport doctor`",
-    ),
-    "ModelRejected": (
-        "ONNX Runtime cannot load the model at these sizes",
-        "try other sizes, or check the file with onnx.checker. If the message names a branch of an If, "
-        "that branch is not valid at these sizes: export the model without it",
-    ),
-}
-
-
-def _cure(text: str) -> str:
-    return "\n".join(f"{code.name} ({code.number}): {code.cure}" for code in facts.explain(text))
 
 
 def _refuse_pretence(reply: SessionReply, native: NativeLog, trace: Path, log: Path) -> None:
@@ -186,7 +135,7 @@ def _refuse_pretence(reply: SessionReply, native: NativeLog, trace: Path, log: P
         raise failures.BackendNotInitialised(
             "the backend did not start; every node would run on the CPU",
             why=native.setup_failure or "it wrote no trace",
-            next=_cure(native.setup_failure) or "run `hexport doctor`",
+            next=cure(native.setup_failure) or "run `hexport doctor`",
             native_log=last_words(log),
         )
 
@@ -197,7 +146,7 @@ def _binaries(workdir: Path) -> list[Path]:
 
 def _read_contexts(worker: Worker, workdir: Path) -> tuple[ContextBinary, ...]:
     replies = (
-        from_plain(ContextReply, _call(worker, "read_context", ContextRequest(str(file))))
+        from_plain(ContextReply, call(worker, "read_context", ContextRequest(str(file))))
         for file in _binaries(workdir)
     )
     return tuple(binary for reply in replies for binary in reply.binaries)

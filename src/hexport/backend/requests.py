@@ -60,3 +60,30 @@ class SessionReply:
     parts: tuple[AssignedPart, ...]
     seconds: float
     values: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """Create one session and run it on samples. No provider options: on the CPU.
+
+    Sample ``i`` is the file ``i.npz`` in ``inputs``, its arrays in the order of ``input_names``: names of
+    tensors may hold anything, and npz keys may not. Results go to ``outputs`` in the same way.
+    """
+
+    model: str
+    data_folder: str
+    inputs: str
+    outputs: str
+    samples: int
+    input_names: tuple[str, ...]
+    provider_options: dict[str, str] = field(default_factory=dict)
+    session_options: dict[str, str] = field(default_factory=dict)
+    optimize: bool = True
+    """ONNX Runtime's graph optimisations. Off for the reference of a QDQ model, whose results they shift."""
+
+
+@dataclass(frozen=True)
+class RunReply:
+    output_names: tuple[str, ...]
+    parts: tuple[AssignedPart, ...]
+    session_seconds: float

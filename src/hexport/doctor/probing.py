@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hexport.backend.calling import MODULE, PROVIDER
 from hexport.backend.native_log import read_native_log
-from hexport.backend.probe import MODULE, PROVIDER
 from hexport.backend.requests import SessionReply, SessionRequest
 from hexport.doctor.machine import Machine
 from hexport.model.tiny import tiny_model

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from hexport.backend.calling import PROVIDER
 from hexport.backend.op_trace import OpTrace
-from hexport.backend.probe import PROVIDER
 from hexport.backend.requests import AssignedNode, AssignedPart
 from hexport.model.graph import Graph, Node
 

@@ -1,0 +1,42 @@
+"""Applying rules to a model until none of them applies any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+from onnxscript.rewriter import RewriteRuleSet
+
+from hexport.rewrite.rule import Rule
+
+_MOST_ROUNDS = 10
+"""A rule may make what another one takes; a pair that undoes each other must end all the same."""
+
+
+@dataclass(frozen=True)
+class Application:
+    """A rule and the nodes it replaced."""
+
+    rule: str
+    nodes: tuple[str, ...]
+
+
+def apply_rules(model: ir.Model, rules: Sequence[Rule]) -> tuple[Application, ...]:
+    """Change ``model`` in place; gives what was done. Shapes are inferred before and in between."""
+    if not rules:
+        return ()
+    engine = RewriteRuleSet([rule.bound() for rule in rules])
+    for _ in range(_MOST_ROUNDS):
+        infer_shapes(model)
+        if not engine.apply_to_model(model):
+            break
+    passes.RemoveUnusedNodesPass()(model)
+    infer_shapes(model)
+    return tuple(Application(str(rule.name), tuple(rule.applied_to)) for rule in rules if rule.applied_to)
+
+
+def infer_shapes(model: ir.Model) -> None:
+    """ONNX's own inference, values of shape arithmetic included."""
+    passes.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
