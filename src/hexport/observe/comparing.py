@@ -1,0 +1,119 @@
+"""How close two sets of outputs are: in decibels, by the worst element, and by what the task would decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Outputs = Mapping[str, NDArray[np.generic]]
+
+EXACT = math.inf
+_FEWEST_CLASSES = 3
+"""Along an axis of fewer the largest one decides nothing."""
+
+
+@dataclass(frozen=True)
+class OutputComparison:
+    """One output over all samples."""
+
+    name: str
+    sqnr_db: float
+    """Median over the samples of 10·log10(signal / noise); infinite when equal, −infinite when broken."""
+    worst_error: float
+    """Largest absolute difference."""
+    same_argmax: float | None
+    """Share of positions with the same largest entry along the last axis; None where that means nothing."""
+    note: str = ""
+    """Set when the two cannot be compared: another shape or dtype."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every output."""
+
+    outputs: tuple[OutputComparison, ...]
+
+    @property
+    def sqnr_db(self) -> float:
+        """Of the worst output."""
+        return min((output.sqnr_db for output in self.outputs), default=EXACT)
+
+    @property
+    def worst(self) -> OutputComparison | None:
+        return min(self.outputs, key=lambda output: output.sqnr_db, default=None)
+
+
+def compare(expected: Sequence[Outputs], got: Sequence[Outputs]) -> Comparison:
+    """``got`` against ``expected``, sample by sample."""
+    names = list(expected[0]) if expected else []
+    return Comparison(tuple(_compare_one(name, expected, got) for name in names))
+
+
+def _compare_one(name: str, expected: Sequence[Outputs], got: Sequence[Outputs]) -> OutputComparison:
+    import numpy as np
+
+    pairs = [
+        (np.asarray(e[name]), np.asarray(g[name])) for e, g in zip(expected, got, strict=True) if name in g
+    ]
+    if len(pairs) < len(expected):
+        return OutputComparison(name, -math.inf, math.inf, None, note="the output is missing")
+    for old, new in pairs:
+        if old.shape != new.shape or old.dtype != new.dtype:
+            note = f"{old.dtype}{list(old.shape)} became {new.dtype}{list(new.shape)}"
+            return OutputComparison(name, -math.inf, math.inf, None, note=note)
+    agreements = [share for old, new in pairs if (share := _same_argmax(old, new)) is not None]
+    return OutputComparison(
+        name,
+        sqnr_db=median(_sqnr(old, new) for old, new in pairs),
+        worst_error=max(_worst_error(old, new) for old, new in pairs),
+        same_argmax=sum(agreements) / len(agreements) if agreements else None,
+    )
+
+
+def _sqnr(old: NDArray[np.generic], new: NDArray[np.generic]) -> float:
+    import numpy as np
+
+    if np.array_equal(old, new, equal_nan=True):
+        return EXACT
+    if not _is_number(old):
+        return -math.inf
+    reference, result = old.astype(np.float64), new.astype(np.float64)
+    finite = np.isfinite(reference)
+    # Where the reference itself is not a number, nothing can be right or wrong; elsewhere it must be one.
+    if not np.isfinite(result[finite]).all():
+        return -math.inf
+    noise = float(np.sum((result[finite] - reference[finite]) ** 2))
+    signal = float(np.sum(reference[finite] ** 2))
+    if noise == 0:
+        return EXACT
+    return 10 * math.log10(signal / noise) if signal > 0 else -math.inf
+
+
+def _worst_error(old: NDArray[np.generic], new: NDArray[np.generic]) -> float:
+    import numpy as np
+
+    if old.size == 0 or not _is_number(old):
+        return 0.0 if np.array_equal(old, new) else math.inf
+    difference = np.abs(new.astype(np.float64) - old.astype(np.float64))
+    return math.inf if np.isnan(difference).all() else float(np.nanmax(difference))
+
+
+def _same_argmax(old: NDArray[np.generic], new: NDArray[np.generic]) -> float | None:
+    import numpy as np
+
+    if old.ndim == 0 or old.shape[-1] < _FEWEST_CLASSES or not np.issubdtype(old.dtype, np.floating):
+        return None
+    return float(np.mean(old.argmax(-1) == new.argmax(-1)))
+
+
+def _is_number(array: NDArray[np.generic]) -> bool:
+    import numpy as np
+
+    return bool(np.issubdtype(array.dtype, np.number) or array.dtype == np.bool_)
