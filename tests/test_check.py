@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,14 @@ def test_names_are_the_users(cut: Verdict) -> None:
 def test_require(cut: Verdict, require: str | None, holds: bool) -> None:
     # All MACs are on the NPU although one node is not: a percentage speaks of MACs.
     assert cut.meets(require) is holds
+
+
+def test_an_unknown_share_does_not_hold(cut: Verdict) -> None:
+    """A CPU node whose MACs are not known could be all of the work."""
+    (erf,) = cut.cpu_nodes
+    doubtful = replace(cut, cpu_nodes=(replace(erf, macs=None),))
+    assert not doubtful.meets("50")
+    assert replace(doubtful, cpu_nodes=()).meets("50")
 
 
 def test_json_has_what_programs_rely_on(cut: Verdict) -> None:

@@ -82,13 +82,18 @@ class Verdict:
         """Every compute node is on the NPU."""
         return not self.cpu_nodes and self.nodes.npu > 0
 
+    @property
+    def unknown_on_cpu(self) -> int:
+        """CPU nodes whose MACs could not be counted: with any of them a share of MACs is not known."""
+        return sum(node.macs is None for node in self.cpu_nodes)
+
     def meets(self, require: str | None) -> bool:
-        """Whether ``--require`` holds: ``full``, or a percentage of the MACs."""
+        """Whether ``--require`` holds: ``full``, or a percentage of the MACs; what is not known does not hold."""
         if require is None:
             return True
-        if require == "full":
+        if require == "full" or self.full:
             return self.full
-        return self._percent_that_counts() >= parse_percent(require)
+        return not self.unknown_on_cpu and self._percent_that_counts() >= parse_percent(require)
 
     def _percent_that_counts(self) -> float:
         # Without a single MAC counted, the nodes are the only measure there is.

@@ -26,12 +26,14 @@ def show(verdict: Verdict, console: Console, *, require: str | None = None, show
     console.print(_headline(verdict))
     console.print(_table(verdict))
     if verdict.cpu_nodes:
-        _show_reasons(verdict, console, show_all)
+        show_reasons(verdict, console, show_all)
     for warning in verdict.warnings:
         console.print(f"[yellow]![/] {escape(warning)}")
     if require is not None:
         word = "[green]PASSED[/]" if verdict.meets(require) else "[red]FAILED[/]"
-        console.print(f"{word}: --require {require}")
+        unknown = verdict.unknown_on_cpu if require != "full" else 0
+        doubt = f"; the MACs of {unknown} CPU nodes are not known" if unknown else ""
+        console.print(f"{word}: --require {require}{doubt}")
 
 
 def _headline(verdict: Verdict) -> str:
@@ -54,7 +56,8 @@ def _table(verdict: Verdict) -> Table:
     nodes, macs = verdict.nodes, verdict.macs
     table.add_row("nodes", f"{nodes.npu}", f"{nodes.cpu}", f"{nodes.percent:.1f} %")
     if macs.npu + macs.cpu:
-        table.add_row("MACs", _si(macs.npu), _si(macs.cpu), f"{macs.percent:.2f} %")
+        known = " of those known" if verdict.uncounted else ""
+        table.add_row("MACs", _si(macs.npu), _si(macs.cpu), f"{macs.percent:.2f} %{known}")
     for label, value in _details(verdict):
         table.add_row(label, value)
     return table
@@ -91,7 +94,7 @@ def _details(verdict: Verdict) -> Iterator[tuple[str, str]]:
             yield "VTCM spills", f"{_mib(ddr.spill)} spilled, {_mib(ddr.fill)} filled"
 
 
-def _show_reasons(verdict: Verdict, console: Console, show_all: bool) -> None:
+def show_reasons(verdict: Verdict, console: Console, show_all: bool) -> None:
     """One paragraph for each operator and reason: how many, the backend's words, which, what to do."""
     console.print("\n[bold]On the CPU, with the backend's reason[/]")
     inside = Counter(node.inside for node in verdict.cpu_nodes)
