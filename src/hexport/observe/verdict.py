@@ -88,7 +88,7 @@ class Verdict:
         return sum(node.macs is None for node in self.cpu_nodes)
 
     def meets(self, require: str | None) -> bool:
-        """Whether ``--require`` holds: ``full``, or a percentage of the MACs; what is not known does not hold."""
+        """Whether ``--require`` holds: ``full``, or a percentage of MACs; what is not known does not hold."""
         if require is None:
             return True
         if require == "full" or self.full:
