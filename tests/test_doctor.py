@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from hexport.doctor import backends, driver, interpreter, packages, surroundings
-from hexport.doctor.emulation import windows_arch
-from hexport.doctor.examine import judge
-from hexport.doctor.installed import Distribution, Installed, local_lookalike, look_at_packages
-from hexport.doctor.libraries import Libraries, Library, look_at_libraries, sdk_of_file, sdk_under
-from hexport.doctor.machine import Machine, Place, normal_arch
-from hexport.doctor.memory import linux_memory
-from hexport.doctor.opencl import look_for_opencl
-from hexport.doctor.probing import Answer, Probes
-from hexport.doctor.report import Finding
+from hexport.diagnosis import backends, driver, interpreter, packages, surroundings
+from hexport.diagnosis.emulation import windows_arch
+from hexport.diagnosis.examine import judge
+from hexport.diagnosis.installed import Distribution, Installed, local_lookalike, look_at_packages
+from hexport.diagnosis.libraries import Libraries, Library, look_at_libraries, sdk_of_file, sdk_under
+from hexport.diagnosis.machine import Machine, Place, normal_arch
+from hexport.diagnosis.memory import linux_memory
+from hexport.diagnosis.opencl import look_for_opencl
+from hexport.diagnosis.probing import Answer, Probes
+from hexport.diagnosis.report import Finding
 from hexport.model.tiny import ANSWERS_FOR_ONES
 from hexport.toolchain import WorkerExited
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -83,5 +84,8 @@ def test_every_public_name_is_there() -> None:
 
     for name in hexport.__all__:
         assert getattr(hexport, name) is not None
+        # No room may have the name of a verb: importing it would put the module in the function's place.
+        assert importlib.util.find_spec(f"hexport.{name}") is None
+        assert getattr(hexport, name) is getattr(hexport, name)
     with pytest.raises(AttributeError, match="nonsense"):
         hexport.nonsense  # noqa: B018 - the access is the test

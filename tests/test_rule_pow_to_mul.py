@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import small_models as small
-from hexport.rewrite.pow_to_mul import PowToMul
+from hexport.rewrite.support.pow_to_mul import PowToMul
 from rule_checks import assert_equivalent, cpu_ops, htp_sqnr, random_feeds, rewritten
 
 

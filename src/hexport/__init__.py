@@ -13,18 +13,20 @@ from hexport.errors import HexportError
 from hexport.version import __version__
 
 if TYPE_CHECKING:
-    from hexport.doctor import doctor as doctor
+    from hexport.diagnosis import doctor as doctor
     from hexport.facts import targets as targets
     from hexport.observe.check import check as check
+    from hexport.preparation.verb import prepare as prepare
 
 # Public name -> the module that has it.
 _WHERE = {
     "check": "hexport.observe.check",
-    "doctor": "hexport.doctor",
+    "doctor": "hexport.diagnosis",
+    "prepare": "hexport.preparation.verb",
     "targets": "hexport.facts",
 }
 
-__all__ = ["HexportError", "__version__", "check", "doctor", "targets"]
+__all__ = ["HexportError", "__version__", "check", "doctor", "prepare", "targets"]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,7 @@ from hexport.backend.requests import (
     AssignedNode,
     AssignedPart,
     InferredTensor,
+    OptimizeRequest,
     RunReply,
     RunRequest,
     SessionReply,
@@ -95,6 +96,20 @@ def run_model(arguments: dict[str, Any]) -> dict[str, Any]:
             raise JobError("RunFailed", f"sample {sample}: {error}") from error
         np.savez(Path(request.outputs) / f"{sample}.npz", *results)
     return _plain(RunReply(names, _parts(session), seconds))
+
+
+def optimize_model(arguments: dict[str, Any]) -> dict[str, Any]:
+    """ONNX Runtime's basic level, saved: the same for every processor."""
+    ort = _onnxruntime()
+    request = from_plain(OptimizeRequest, arguments)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = request.output
+    try:
+        ort.InferenceSession(request.model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise JobError("ModelRejected", str(error)) from error
+    return {}
 
 
 def _session(
@@ -205,6 +220,7 @@ if __name__ == "__main__":
             "infer_shapes": infer_shapes,
             "create_session": create_session,
             "run_model": run_model,
+            "optimize_model": optimize_model,
             "read_context": read_context,
         }
     )

@@ -87,3 +87,11 @@ class RunReply:
     output_names: tuple[str, ...]
     parts: tuple[AssignedPart, ...]
     session_seconds: float
+
+
+@dataclass(frozen=True)
+class OptimizeRequest:
+    """Write what ONNX Runtime's basic optimisations make of a model."""
+
+    model: str
+    output: str

@@ -7,7 +7,13 @@ from pathlib import Path
 import click
 
 from hexport.cli.main import EXIT_OK, EXIT_SHORT
-from hexport.cli.model_options import dims_option, input_shapes_option, limits_options, make_limits
+from hexport.cli.model_options import (
+    dims_option,
+    input_shapes_option,
+    limits_options,
+    make_limits,
+    native_log_option,
+)
 from hexport.cli.output import console, json_option, print_json, waiting
 
 
@@ -24,6 +30,7 @@ from hexport.cli.output import console, json_option, print_json, waiting
     "--all", "show_all", is_flag=True, help="List every CPU node, not only the first of each reason."
 )
 @limits_options
+@native_log_option
 @json_option
 def command(
     model: str,

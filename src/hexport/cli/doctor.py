@@ -14,7 +14,7 @@ from hexport.cli.output import console, json_option, print_json
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hexport.doctor import Report
+    from hexport.diagnosis import Report
 
 _MARKS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "problem": "[red]✗[/]"}
 
@@ -39,7 +39,7 @@ def command(backend_path: str | None, native_log: Path | None, as_json: bool) ->
     Every backend is really started, in a process of its own. Exits with 1 when hexport cannot do its
     main job here.
     """
-    from hexport.doctor import doctor
+    from hexport.diagnosis import doctor
 
     report = doctor(backend_path=backend_path, native_log=native_log)
     if as_json:

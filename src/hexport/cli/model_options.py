@@ -74,7 +74,7 @@ _memory: Decorator = click.option(
     metavar="MIB",
     help="Memory the compiler may take. [default: 3/4 of the machine]",
 )
-_native_log: Decorator = click.option(
+native_log_option: Decorator = click.option(
     "--native-log",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -83,8 +83,8 @@ _native_log: Decorator = click.option(
 
 
 def limits_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--timeout``, ``--memory-limit`` and ``--native-log``, for verbs that start a worker."""
-    return _timeout(_memory(_native_log(function)))
+    """``--timeout`` and ``--memory-limit``, for verbs that start workers."""
+    return _timeout(_memory(function))
 
 
 def make_limits(timeout: float, memory_limit: int | None) -> Limits:

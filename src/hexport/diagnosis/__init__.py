@@ -4,7 +4,7 @@ What is known of the machine is gathered once (``machine.py``, ``installed.py``,
 ``probing.py``); every check is a function of that, so that any machine can be examined on any other.
 """
 
-from hexport.doctor.examine import doctor
-from hexport.doctor.report import Finding, Report
+from hexport.diagnosis.examine import doctor
+from hexport.diagnosis.report import Finding, Report
 
 __all__ = ["Finding", "Report", "doctor"]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hexport import facts
-from hexport.doctor.libraries import Libraries
-from hexport.doctor.machine import Machine
-from hexport.doctor.probing import Answer, Probes
-from hexport.doctor.report import Finding, Status
+from hexport.diagnosis.libraries import Libraries
+from hexport.diagnosis.machine import Machine
+from hexport.diagnosis.probing import Answer, Probes
+from hexport.diagnosis.report import Finding, Status
 from hexport.model.tiny import ANSWERS_FOR_ONES
 
 _TOLERANCE = 1e-2

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from hexport import facts
-from hexport.doctor.installed import Distribution, Installed
-from hexport.doctor.libraries import Libraries
-from hexport.doctor.machine import Machine
-from hexport.doctor.report import Finding, Status
+from hexport.diagnosis.installed import Distribution, Installed
+from hexport.diagnosis.libraries import Libraries
+from hexport.diagnosis.machine import Machine
+from hexport.diagnosis.report import Finding, Status
 
 
 def check_sdk(installed: Installed, libraries: Libraries) -> Finding | None:

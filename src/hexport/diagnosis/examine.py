@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hexport.doctor import backends, driver, interpreter, packages, surroundings
-from hexport.doctor.installed import Installed, local_lookalike, look_at_packages
-from hexport.doctor.libraries import Libraries, look_at_libraries
-from hexport.doctor.machine import Machine, this_machine
-from hexport.doctor.probing import Probes, probe_all
-from hexport.doctor.report import Finding, Report
+from hexport.diagnosis import backends, driver, interpreter, packages, surroundings
+from hexport.diagnosis.installed import Installed, local_lookalike, look_at_packages
+from hexport.diagnosis.libraries import Libraries, look_at_libraries
+from hexport.diagnosis.machine import Machine, this_machine
+from hexport.diagnosis.probing import Probes, probe_all
+from hexport.diagnosis.report import Finding, Report
 from hexport.toolchain import Limits
 from hexport.zoo import cache
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hexport import facts
-from hexport.doctor.machine import Machine
-from hexport.doctor.report import Finding
+from hexport.diagnosis.machine import Machine
+from hexport.diagnosis.report import Finding
 
 OLDEST_PYTHON = (3, 11)
 # Every platform without a wheel has the same way out.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from hexport.doctor.installed import module_origin
+from hexport.diagnosis.installed import module_origin
 from hexport.toolchain.serving import JobError, serve
 
 

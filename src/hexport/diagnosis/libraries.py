@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hexport.doctor.machine import Machine
+from hexport.diagnosis.machine import Machine
 
 # Every QNN library holds one of: "v2.51.0.260929181845" (the build id), "AISW_VERSION: 2.51.0".
 _BUILD = re.compile(rb"v(2\.\d{1,3}\.\d{1,3})\.\d{6,12}|AISW_VERSION: (2\.\d{1,3}\.\d{1,3})\x00")

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hexport.doctor import emulation
-from hexport.doctor.memory import available_memory
-from hexport.doctor.opencl import OpenCl, look_for_opencl
+from hexport.diagnosis import emulation
+from hexport.diagnosis.memory import available_memory
+from hexport.diagnosis.opencl import OpenCl, look_for_opencl
 
 _ARCHITECTURES = {"amd64": "x86_64", "x64": "x86_64", "aarch64": "arm64", "i386": "x86", "i686": "x86"}
 _SYSTEMS = {"linux": "linux", "win32": "windows", "darwin": "macos"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from hexport import facts
-from hexport.doctor.installed import MODULE, Installed, requirement
-from hexport.doctor.machine import Machine
-from hexport.doctor.report import Finding
+from hexport.diagnosis.installed import MODULE, Installed, requirement
+from hexport.diagnosis.machine import Machine
+from hexport.diagnosis.report import Finding
 
 _PIP = "python -m pip install"
 FIRST_PLUGIN = (2,)

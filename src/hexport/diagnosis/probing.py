@@ -13,13 +13,13 @@ from typing import Any
 from hexport.backend.calling import MODULE, PROVIDER
 from hexport.backend.native_log import read_native_log
 from hexport.backend.requests import SessionReply, SessionRequest
-from hexport.doctor.machine import Machine
+from hexport.diagnosis.machine import Machine
 from hexport.model.tiny import tiny_model
 from hexport.records import from_plain, to_plain
 from hexport.toolchain import JobFailed, Limits, Worker, WorkerError
 from hexport.toolchain.kept_log import keep_logs
 
-JOBS = "hexport.doctor.jobs"
+JOBS = "hexport.diagnosis.jobs"
 _PLAIN = "plain"
 """The worker that is asked without a session."""
 BACKENDS = ("htp", "gpu", "cpu", "saver", "ir")

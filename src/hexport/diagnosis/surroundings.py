@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hexport.doctor.machine import Machine
-from hexport.doctor.report import Finding, Status
+from hexport.diagnosis.machine import Machine
+from hexport.diagnosis.report import Finding, Status
 
 _GB = 10**9
 _LITTLE_DISK, _NO_DISK = 2 * _GB, _GB // 5

@@ -6,6 +6,7 @@ Imports nothing heavy: it is asked before onnxruntime is loaded, and when onnxru
 from __future__ import annotations
 
 from hexport.facts.codes import error_code, explain
+from hexport.facts.faults import Fault, faults
 from hexport.facts.load import (
     Advice,
     Combination,
@@ -41,6 +42,7 @@ __all__ = [
     "Combination",
     "ErrorCode",
     "FactsError",
+    "Fault",
     "Option",
     "Release",
     "Rule",
@@ -54,6 +56,7 @@ __all__ = [
     "error_code",
     "error_codes",
     "explain",
+    "faults",
     "find_release",
     "find_target",
     "installed_release",

@@ -105,8 +105,8 @@ class Option:
     caution: str = ""
 
     def __post_init__(self) -> None:
-        _one_of(self.kind, OPTION_KINDS, "kind")
-        _one_of(self.type, OPTION_TYPES, "type")
+        one_of(self.kind, OPTION_KINDS, "kind")
+        one_of(self.type, OPTION_TYPES, "type")
         if (self.type in ("enum", "archs")) != bool(self.values):
             raise RecordError(f"{self.key}: values belong to types enum and archs, and only to them")
         if unlisted := sorted(set(self.newer_values) - set(self.values)):
@@ -146,7 +146,7 @@ class ErrorCode:
     """Other names of the same number."""
 
     def __post_init__(self) -> None:
-        _one_of(self.kind, ("qnn", "exit"), "kind")
+        one_of(self.kind, ("qnn", "exit"), "kind")
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def _damaged(why: str) -> FactsError:
     return FactsError("a data file of hexport is damaged", why=why, next="reinstall hexport")
 
 
-def _one_of(value: str, allowed: tuple[str, ...], name: str) -> None:
+def one_of(value: str, allowed: tuple[str, ...], name: str) -> None:
     if value not in allowed:
         raise RecordError(f"{name}: {value!r} is none of {', '.join(allowed)}")
 
@@ -211,7 +211,7 @@ def _one_of_form(value: str, pattern: str, name: str) -> None:
         raise RecordError(f"{name}: {value!r} has not the form that is checked")
 
 
-def _read(file: str, table: str, kind: type[T]) -> tuple[T, ...]:
+def read_entries(file: str, table: str, kind: type[T]) -> tuple[T, ...]:
     # importlib.resources does the same; importing it takes longer than everything else here.
     import pkgutil
 
@@ -224,40 +224,40 @@ def _read(file: str, table: str, kind: type[T]) -> tuple[T, ...]:
 @cache
 def targets() -> tuple[Soc, ...]:
     """Every chip hexport can compile for."""
-    return _read("socs.toml", "soc", Soc)
+    return read_entries("socs.toml", "soc", Soc)
 
 
 @cache
 def releases() -> tuple[Release, ...]:
     """Every onnxruntime-qnn release with a known SDK, oldest first."""
-    return _read("versions.toml", "release", Release)
+    return read_entries("versions.toml", "release", Release)
 
 
 @cache
 def rules() -> tuple[Rule, ...]:
     """What must fit with what."""
-    return _read("versions.toml", "rule", Rule)
+    return read_entries("versions.toml", "rule", Rule)
 
 
 @cache
 def options() -> tuple[Option, ...]:
     """Every key that is read, and the documented ones that no longer are."""
-    return _read("options.toml", "option", Option)
+    return read_entries("options.toml", "option", Option)
 
 
 @cache
 def combinations() -> tuple[Combination, ...]:
     """Options that only go together in one way."""
-    return _read("options.toml", "combination", Combination)
+    return read_entries("options.toml", "combination", Combination)
 
 
 @cache
 def error_codes() -> tuple[ErrorCode, ...]:
     """Every number that can be explained."""
-    return _read("error_codes.toml", "code", ErrorCode)
+    return read_entries("error_codes.toml", "code", ErrorCode)
 
 
 @cache
 def advice() -> tuple[Advice, ...]:
     """Causes of CPU placement, the first that fits counts."""
-    return _read("advice.toml", "advice", Advice)
+    return read_entries("advice.toml", "advice", Advice)

@@ -49,6 +49,8 @@ class Input:
     dtype: str
     dims: tuple[Dim, ...]
     shape: tuple[int, ...]
+    always: int | None = None
+    """The one value it has in this use of the model, such as a sample rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,11 @@ class Entry:
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each input, which fixes every dim whether it has a name or not."""
         return {i.name: i.shape for i in self.inputs}
+
+    @property
+    def frozen(self) -> dict[str, str]:
+        """Inputs that always have one value, as ``--freeze`` takes them."""
+        return {i.name: str(i.always) for i in self.inputs if i.always is not None}
 
     @property
     def dims(self) -> dict[str, int]:
@@ -163,6 +170,7 @@ def _assets() -> dict[str, tuple[Member, ...]]:
 def _input(fields: _Fields) -> Input:
     name, dtype = fields.text("name"), fields.text("dtype")
     dims, shape = tuple(fields.take("dims", list)), tuple(fields.take("shape", list))
+    always = fields.take("always", int) if "always" in fields.values else None
     fields.end()
     fits = len(dims) == len(shape) and all(
         isinstance(size, int) and size > 0 and (isinstance(dim, str) or dim in (size, -1))
@@ -170,7 +178,7 @@ def _input(fields: _Fields) -> Input:
     )
     if not fits:
         raise ValueError(f"{fields.where}: shape {shape} does not fit dims {dims}")
-    return Input(name, dtype, dims, shape)
+    return Input(name, dtype, dims, shape, always)
 
 
 class _Fields:

@@ -1,0 +1,96 @@
+"""Clean-up by well-kept libraries, one after the other: each takes a model and gives another.
+
+Nothing here is trusted: the caller runs every result and drops it if it does not compute the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+
+from hexport.backend.calling import MODULE, call
+from hexport.backend.requests import OptimizeRequest
+from hexport.rewrite.applying import infer_shapes
+from hexport.rewrite.precision.double_to_float import DoubleToFloat
+from hexport.toolchain import Limits, Worker
+
+_MOST_ROUNDS = 5
+"""What one round folds may let ONNX infer the shapes that the next one folds."""
+
+Step = Callable[[ir.Model, Path], ir.Model]
+
+
+def fold(model: ir.Model, _: Path) -> ir.Model:
+    """onnxscript's constant folding: functions inlined, shape arithmetic gone, constant Ifs replaced.
+
+    Its full optimiser is not used: it takes `Add(x, 1e-8)` for no operation, which before a Log it is not.
+    """
+    from onnxscript import optimizer
+
+    passes.InlinePass()(model)
+    for _round in range(_MOST_ROUNDS):
+        infer_shapes(model)
+        folded = optimizer.fold_constants(
+            model,
+            input_size_limit=2**20,
+            output_size_limit=2**22,
+            should_fold=lambda node: True if node.op_type == "ConstantOfShape" else None,
+        )
+        if not folded.modified:
+            break
+    passes.RemoveUnusedNodesPass()(model)
+    return model
+
+
+def in_float32(model: ir.Model, _: Path) -> ir.Model:
+    """The NPU has no float64."""
+    DoubleToFloat()(model)
+    return model
+
+
+def tidy(model: ir.Model, _: Path) -> ir.Model:
+    """onnx-ir's passes: Constants become initializers, what is the same is computed once, the rest goes."""
+    ir.passes.Sequential(
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        passes.LiftSubgraphInitializersToMainGraphPass(),
+        passes.RemoveInitializersFromInputsPass(),
+        passes.CommonSubexpressionEliminationPass(),
+        passes.IdentityEliminationPass(),
+        passes.RemoveUnusedNodesPass(),
+        passes.RemoveUnusedFunctionsPass(),  # type: ignore[no-untyped-call]
+        passes.RemoveUnusedOpsetsPass(),
+        passes.NameFixPass(),
+    )(model)
+    return model
+
+
+def slim(model: ir.Model, _: Path) -> ir.Model:
+    """onnxslim: dead code, shape arithmetic and fusions it knows."""
+    import onnxslim
+
+    result: ir.Model = ir.from_proto(onnxslim.slim(ir.to_proto(model)))
+    return result
+
+
+def basic_level(model: ir.Model, folder: Path) -> ir.Model:
+    """ONNX Runtime's basic optimisations, which need no particular processor; in a worker."""
+    before, after = folder / "before_basic.onnx", folder / "after_basic.onnx"
+    ir.save(model, before)
+    with Worker(MODULE, folder / "native.log", limits=Limits(seconds=300)) as worker:
+        call(worker, "optimize_model", OptimizeRequest(str(before), str(after)))
+    result = ir.load(after)
+    ir.external_data.load_to_model(result)
+    return result
+
+
+STEPS: tuple[tuple[str, Step], ...] = (
+    ("fold", fold),
+    ("float64 to float32", in_float32),
+    ("tidy", tidy),
+    ("onnxslim", slim),
+    ("basic level", basic_level),
+    ("tidy again", tidy),
+)

@@ -1,0 +1,154 @@
+"""The order of work: clean up, cure the compiler's faults, then ask and rewrite until nothing improves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from hexport.backend.failures import BackendError
+from hexport.errors import HexportError
+from hexport.observe.comparing import Comparison
+from hexport.observe.verdict import Verdict
+from hexport.preparation import cleaning
+from hexport.preparation.workbench import EQUAL_DB, Attempt, Workbench
+from hexport.rewrite.applying import apply_rules
+from hexport.rewrite.rule import Purpose, Rule
+from hexport.toolchain import WorkerError
+
+_MOST_ROUNDS = 6
+GOOD_DB = 60.0
+"""fp16 itself leaves about this much; there is nothing to gain above it."""
+
+RuleSource = Callable[[Purpose], Sequence[Rule]]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a model does on the backend: a verdict, or why there is none."""
+
+    verdict: Verdict | None
+    failure: WorkerError | None
+    htp: Comparison | None
+
+    @property
+    def rank(self) -> tuple[bool, int, int, float]:
+        """Larger is better: it compiles, fewer CPU nodes, fewer partitions, closer to the reference."""
+        if self.verdict is None:
+            return (False, 0, 0, -math.inf)
+        quality = -math.inf if self.htp is None else min(self.htp.sqnr_db, GOOD_DB)
+        return (True, -len(self.verdict.cpu_nodes), -len(self.verdict.partitions), quality)
+
+    def refused_ops(self) -> frozenset[str] | None:
+        """Operators the backend left to the CPU; None when it failed as a whole, and any may be to blame."""
+        return None if self.verdict is None else frozenset(node.op for node in self.verdict.cpu_nodes)
+
+
+def stand(bench: Workbench, model: ir.Model) -> Standing:
+    """Ask the backend, then run on its arithmetic."""
+    try:
+        verdict = bench.verdict(model)
+        return Standing(verdict, None, bench.on_htp(model))
+    except (BackendError, WorkerError) as error:
+        return Standing(None, error, None)
+
+
+def clean(bench: Workbench) -> None:
+    """The libraries' clean-up, each step on its own."""
+    for name, step in cleaning.STEPS:
+        bench.try_change(name, lambda model, step=step: step(model, bench.folder))  # type: ignore[misc]
+
+
+def improve(bench: Workbench, rules: RuleSource) -> Standing:
+    """Rewrite until nothing improves; gives how the model stands at the end."""
+    _apply_kept(bench, rules(Purpose.FAULT))
+    standing = stand(bench, bench.model)
+    for _ in range(_MOST_ROUNDS):
+        better = _support_round(bench, rules(Purpose.SUPPORT), standing)
+        if better is None:
+            break
+        standing = better
+    return _range_round(bench, rules(Purpose.RANGE), standing)
+
+
+def _apply_kept(bench: Workbench, rules: Sequence[Rule]) -> None:
+    """Rules that are wanted whatever the verdict: only equivalence is asked of them."""
+    for rule in rules:
+        model = _rewritten(bench, rule)
+        if model is not None:
+            _keep(bench, rule, model)
+
+
+def _support_round(bench: Workbench, rules: Sequence[Rule], standing: Standing) -> Standing | None:
+    """All rules for what the backend refused, together; None when they change or improve nothing."""
+    refused = standing.refused_ops()
+    wanted = [rule for rule in rules if refused is None or rule.cures & refused]
+    before, done = bench.model, len(bench.attempts)
+    for rule in wanted:
+        model = _rewritten(bench, rule)
+        if model is not None:
+            _keep(bench, rule, model)
+    if bench.model is before:
+        return None
+    after = stand(bench, bench.model)
+    if after.rank > standing.rank:
+        return after
+    bench.model = before
+    undone = [
+        replace(a, kept=False, why="the backend's verdict did not improve") if a.kept else a
+        for a in bench.attempts[done:]
+    ]
+    bench.attempts[done:] = undone
+    return None
+
+
+def _range_round(bench: Workbench, rules: Sequence[Rule], standing: Standing) -> Standing:
+    """Cures for fp16, one at a time, each kept only if the NPU's results come closer to the reference."""
+    for rule in rules:
+        if standing.htp is not None and standing.htp.sqnr_db >= GOOD_DB:
+            break
+        model = _rewritten(bench, rule)
+        if model is None:
+            continue
+        after = stand(bench, model)
+        if after.rank > standing.rank:
+            _keep(bench, rule, model)
+            standing = after
+        else:
+            bench.attempts.append(
+                Attempt(str(rule.name), False, "fp16 results did not come closer", tuple(rule.applied_to))
+            )
+    return standing
+
+
+def _rewritten(bench: Workbench, rule: Rule) -> ir.Model | None:
+    """A copy with the rule applied and proved on the CPU; None when it does not apply or does not hold."""
+    if rule.cures and rule.cures.isdisjoint(_operators(bench.model)):
+        return None
+    model = bench.model.clone()
+    try:
+        applied = apply_rules(model, [rule])
+        if not applied:
+            return None
+        result = bench.equivalence(model)
+    except HexportError as error:
+        bench.attempts.append(
+            Attempt(str(rule.name), False, f"{error.what}: {error.why}", tuple(rule.applied_to))
+        )
+        return None
+    if result.sqnr_db < EQUAL_DB:
+        why = f"it changes the result ({result.sqnr_db:.0f} dB)"
+        bench.attempts.append(Attempt(str(rule.name), False, why, tuple(rule.applied_to)))
+        return None
+    return model
+
+
+def _operators(model: ir.Model) -> set[str]:
+    return {node.op_type for node in ir.traversal.RecursiveGraphIterator(model.graph)}
+
+
+def _keep(bench: Workbench, rule: Rule, model: ir.Model) -> None:
+    bench.model = model
+    bench.attempts.append(Attempt(str(rule.name), True, nodes=tuple(rule.applied_to)))

@@ -1,0 +1,118 @@
+"""Inputs to prove changes with: the user's own, the zoo's, or random ones, which is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hexport import zoo
+from hexport.errors import HexportError
+from hexport.model.dims import Shape
+from hexport.model.graph import Graph
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic]
+    Sample = dict[str, Array]
+
+COUNT = 3
+
+
+class BadSamples(HexportError, ValueError):
+    """Calibration or example inputs do not fit the model."""
+
+    code = "HX701"
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What a change is tried on."""
+
+    values: tuple[Sample, ...]
+    real: bool
+    """Whether they are the model's own kind of input; random numbers show less."""
+
+
+def find_samples(
+    model: str | Path,
+    graph: Graph,
+    shapes: Mapping[str, Shape],
+    frozen: Mapping[str, Array],
+    calib: Path | None,
+) -> Samples:
+    """The best there is: ``--calib``, else the zoo's test inputs, else random numbers."""
+    if calib is not None:
+        return Samples(_from_file(calib, graph, shapes, frozen), real=True)
+    if str(model).startswith("zoo:"):
+        name = str(model).removeprefix("zoo:")
+        if zoo.entry(name).input_shapes == dict(shapes):
+            return Samples(
+                tuple({**s, **frozen} for s in zoo.inputs(name, count=COUNT, split="test")), real=True
+            )
+    return Samples(tuple(_random(graph, shapes, frozen, seed) for seed in range(COUNT)), real=False)
+
+
+def _random(graph: Graph, shapes: Mapping[str, Shape], frozen: Mapping[str, Array], seed: int) -> Sample:
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    sample: Sample = dict(frozen)
+    for name, tensor in graph.inputs.items():
+        if name in sample:
+            continue
+        if tensor.dtype.startswith("float"):
+            sample[name] = rng.normal(size=shapes[name]).astype(tensor.dtype)
+        elif tensor.dtype == "bool":
+            sample[name] = rng.random(shapes[name]) < 0.5
+        else:
+            # Small whole numbers are the safest guess for indices, ids and masks alike.
+            sample[name] = rng.integers(0, 2, shapes[name]).astype(tensor.dtype)
+    return sample
+
+
+def _from_file(
+    path: Path, graph: Graph, shapes: Mapping[str, Shape], frozen: Mapping[str, Array]
+) -> tuple[Sample, ...]:
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError) as error:
+        raise BadSamples(
+            f"{path} cannot be read",
+            why=str(error),
+            next="give an .npz with one array an input, samples first",
+        ) from error
+    needed = [name for name in graph.inputs if name not in frozen]
+    if missing := [name for name in needed if name not in arrays]:
+        raise BadSamples(f"{path} has no array for input {missing[0]!r}", why=f"it has: {', '.join(arrays)}")
+    counts = {len(arrays[name]) for name in needed}
+    if len(counts) != 1 or 0 in counts:
+        raise BadSamples(
+            f"{path}: the inputs have {sorted(counts)} samples", next="give the same number, at least one"
+        )
+    for name in needed:
+        _check(path, name, arrays[name], graph.inputs[name].dtype, shapes[name])
+    count = min(counts.pop(), COUNT)
+    return tuple({**{name: arrays[name][i] for name in needed}, **frozen} for i in range(count))
+
+
+def _check(path: Path, name: str, array: Array, dtype: str, shape: Shape) -> None:
+    import numpy as np
+
+    if array.shape[1:] != tuple(shape):
+        raise BadSamples(
+            f"{path}: a sample of {name!r} has shape {list(array.shape[1:])}",
+            why=f"the model is prepared for {list(shape)}",
+            next="the first axis counts the samples; the rest is the shape of one input",
+        )
+    if array.dtype.name != dtype:
+        raise BadSamples(f"{path}: {name!r} is {array.dtype.name}", why=f"the model takes {dtype}")
+    bad = ~np.isfinite(array.astype(np.float64)) if np.issubdtype(array.dtype, np.floating) else np.zeros(1)
+    if bad.any():
+        raise BadSamples(f"{path}: sample {int(np.argwhere(bad)[0][0])} of {name!r} holds NaN or infinity")

@@ -1,0 +1,98 @@
+"""The model under work: every change is tried on a copy, proved on the CPU, and kept or dropped.
+
+This is where "every change is checked" lives; what to try is decided in ``pipeline.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from hexport import facts
+from hexport.backend.running import run_on_cpu, run_on_htp
+from hexport.errors import HexportError
+from hexport.observe.check import check
+from hexport.observe.comparing import Comparison, compare
+from hexport.observe.verdict import Verdict
+from hexport.toolchain import Limits
+
+if TYPE_CHECKING:
+    from hexport.preparation.samples import Sample
+
+EQUAL_DB = 60.0
+"""Float32 reordered gives 100 dB and more; what is below this computes something else."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One change that was tried."""
+
+    name: str
+    kept: bool
+    why: str = ""
+    """Why it was dropped, or what it did."""
+    nodes: tuple[str, ...] = ()
+    """The user's nodes it replaced, for a rule."""
+
+
+@dataclass
+class Workbench:
+    """Holds the current model, and what is needed to judge the next one."""
+
+    model: ir.Model
+    target: facts.Soc
+    folder: Path
+    samples: Sequence[Sample]
+    """Inputs of the model as it is now: frozen ones are not among them."""
+    reference: Sequence[Mapping[str, object]]
+    """What the user's own model gives for them, in fp32 on the CPU."""
+    limits: Limits
+    attempts: list[Attempt] = field(default_factory=list)
+    _saved: int = 0
+
+    def save(self, model: ir.Model) -> Path:
+        """A numbered file for workers to read."""
+        self._saved += 1
+        path = self.folder / f"candidate{self._saved}.onnx"
+        ir.save(model, path)
+        return path
+
+    def equivalence(self, model: ir.Model) -> Comparison:
+        """The model on the CPU against the reference."""
+        results = run_on_cpu(self.save(model), self.samples, limits=self.limits)
+        return compare(self.reference, results.outputs)  # type: ignore[arg-type]
+
+    def on_htp(self, model: ir.Model) -> Comparison:
+        """The model on the NPU's own arithmetic against the reference."""
+        results = run_on_htp(self.save(model), self.samples, self.target, limits=self.limits)
+        return compare(self.reference, results.outputs)  # type: ignore[arg-type]
+
+    def verdict(self, model: ir.Model) -> Verdict:
+        """What the backend says of it."""
+        return check(self.save(model), target=self.target.soc_model, limits=self.limits)
+
+    def try_change(self, name: str, change: Callable[[ir.Model], ir.Model]) -> bool:
+        """Keep what ``change`` makes of a copy, if it still computes the same; says whether it was kept."""
+        try:
+            candidate = change(self.model.clone())
+            result = self.equivalence(candidate)
+        except HexportError as error:
+            self.attempts.append(Attempt(name, kept=False, why=f"{error.what}: {error.why}"))
+            return False
+        except Exception as error:  # noqa: BLE001 - a library's own failure on this model: dropped, and said
+            self.attempts.append(Attempt(name, kept=False, why=f"{type(error).__name__}: {error}"))
+            return False
+        if result.sqnr_db < EQUAL_DB:
+            worst = result.worst
+            where = f"output {worst.name!r} {worst.note}".strip() if worst else ""
+            self.attempts.append(
+                Attempt(name, kept=False, why=f"it changes the result: {result.sqnr_db:.0f} dB, {where}")
+            )
+            return False
+        self.model = candidate
+        self.attempts.append(Attempt(name, kept=True))
+        return True

@@ -1,0 +1,1 @@
+"""What the compiler takes and computes wrongly, or dies of, in forms it gets right."""

@@ -1,0 +1,1 @@
+"""What fp16 cannot hold on the way, computed so that it can."""

@@ -1,0 +1,111 @@
+"""float64 becomes float32 throughout a model, because the NPU has no such tensors at all.
+
+x ──► Cast(double) ──► Softmax ──► y: double       x ──► Softmax ──► Cast(double) ──► y: double
+
+Unlike a rule this is a pass over the whole model: a float64 region has no form of its own, and its tensors
+must change together. Inputs and outputs keep their type, by a Cast at the model's edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx_ir as ir
+
+_LARGEST = float(np.finfo(np.float32).max)
+_TYPE_ATTRIBUTES = ("to", "dtype")
+
+
+class DoubleToFloat(ir.passes.InPlacePass):
+    """Changes the model in place; the result says whether there was anything to change."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        changed = _keep_interface(model.graph)
+        for graph in model.graphs():
+            for value in list(graph.initializers.values()):
+                changed |= _narrow_constant(value)
+            for node in graph:
+                changed |= _narrow_attributes(node)
+            changed |= _retype(graph, spared={*model.graph.inputs, *model.graph.outputs})
+        return ir.passes.PassResult(model, modified=changed)
+
+
+def _keep_interface(graph: ir.Graph) -> bool:
+    """Casts at the edge, float32 on the inner side."""
+    changed = False
+    for value in graph.inputs:
+        if value.dtype == ir.DataType.DOUBLE and value.uses():
+            cast = _cast(value, ir.DataType.FLOAT, f"{value.name}_float")
+            uses = list(value.uses())
+            graph.insert_before(next(iter(graph)), cast)
+            for user, position in uses:
+                user.replace_input_with(position, cast.outputs[0])
+            changed = True
+    for position, value in enumerate(graph.outputs):
+        if value.dtype == ir.DataType.DOUBLE and not value.is_graph_input() and not _is_edge(value):
+            name, value.name = value.name, f"{value.name}_float"
+            cast = _cast(value, ir.DataType.DOUBLE, str(name))
+            graph.append(cast)
+            graph.outputs[position] = cast.outputs[0]
+            changed = True
+    return changed
+
+
+def _is_edge(value: ir.Value) -> bool:
+    """Whether an output is such a Cast already."""
+    node = value.producer()
+    source = node.inputs[0] if node is not None and node.op_type == "Cast" else None
+    return source is not None and source.dtype not in (None, ir.DataType.DOUBLE)
+
+
+def _cast(value: ir.Value, to: ir.DataType, name: str) -> ir.Node:
+    output = ir.Value(name=name, shape=value.shape, type=ir.TensorType(to))
+    return ir.Node("", "Cast", [value], attributes=[ir.AttrInt64("to", int(to))], outputs=[output], name=name)
+
+
+def _narrow_constant(value: ir.Value) -> bool:
+    if value.const_value is None or value.const_value.dtype != ir.DataType.DOUBLE:
+        return False
+    value.const_value = _narrowed(value.const_value)
+    value.dtype = ir.DataType.FLOAT
+    return True
+
+
+def _narrow_attributes(node: ir.Node) -> bool:
+    """Constants held in attributes, and the types that operators are told to make."""
+    changed = False
+    at_edge = any(output.is_graph_output() for output in node.outputs)
+    for name, attribute in list(node.attributes.items()):
+        if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == ir.DataType.DOUBLE:
+            node.attributes[name] = ir.AttrTensor(name, _narrowed(attribute.as_tensor()))
+            changed = True
+        elif name in _TYPE_ATTRIBUTES and not at_edge and _names_double(attribute):
+            node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
+            changed = True
+    return changed
+
+
+def _names_double(attribute: ir.Attr) -> bool:
+    return attribute.type == ir.AttributeType.INT and attribute.as_int() == int(ir.DataType.DOUBLE)
+
+
+def _narrowed(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    array = tensor.numpy()
+    finite = np.where(np.isfinite(array), np.clip(array, -_LARGEST, _LARGEST), array)
+    return ir.tensor(finite.astype(np.float32), name=tensor.name)
+
+
+def _retype(graph: ir.Graph, spared: set[ir.Value]) -> bool:
+    changed = False
+    for value in _values(graph):
+        if value.dtype == ir.DataType.DOUBLE and value not in spared:
+            value.dtype = ir.DataType.FLOAT
+            changed = True
+    return changed
+
+
+def _values(graph: ir.Graph) -> Iterable[ir.Value]:
+    yield from graph.inputs
+    for node in graph:
+        yield from node.outputs

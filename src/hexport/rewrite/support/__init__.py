@@ -1,0 +1,1 @@
+"""What the backend refuses, in operators it takes."""

@@ -1,0 +1,285 @@
+"""Loop and Scan → their bodies, written out; If on a constant → its branch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+from onnxscript.optimizer import fold_constants
+
+import small_models as small
+from hexport.rewrite.any_outputs import AnyOutputs
+from hexport.rewrite.support.loop_unrolled import LoopUnrolled
+from hexport.rewrite.support.scan_unrolled import ScanUnrolled
+from rule_checks import assert_equivalent, cpu_ops, htp_sqnr, random_feeds, rewritten
+
+WIDTH = 8
+
+
+def node(op: str, inputs: list[str], outputs: list[str], **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, inputs, outputs, name=f"{op}_{outputs[0]}", **attributes)
+
+
+def loop_body(
+    extra: list[onnx.NodeProto] | None = None, condition: list[onnx.NodeProto] | None = None
+) -> onnx.GraphProto:
+    """v ← tanh(v·w + turn), with w from outside and a scale of its own; s = v·scale is stacked."""
+    nodes = [
+        node("Cast", ["turn"], ["turn_float"], to=TensorProto.FLOAT),
+        node("MatMul", ["v", "w"], ["product"]),
+        node("Add", ["product", "turn_float"], ["moved"]),
+        node("Tanh", ["moved"], ["v_next"]),
+        node("Mul", ["v_next", "scale"], ["s"]),
+        *(condition or [node("Identity", ["go"], ["go_on"])]),
+        *(extra or []),
+    ]
+    return helper.make_graph(
+        nodes,
+        "body",
+        [
+            small.value("turn", [], TensorProto.INT64),
+            small.value("go", [], TensorProto.BOOL),
+            small.value("v", [1, WIDTH]),
+            small.value("kept", [1, WIDTH]),
+        ],
+        [
+            small.value("go_on", [], TensorProto.BOOL),
+            small.value("v_next", [1, WIDTH]),
+            small.value("kept", [1, WIDTH]),
+            small.value("s", [1, WIDTH]),
+        ],
+        [small.constant("scale", np.array([0.5], np.float32))],
+    )
+
+
+def loop_model(
+    trips: int = 3,
+    *,
+    body: onnx.GraphProto | None = None,
+    inputs: tuple[str, str] = ("trips", "go_at_all"),
+    outputs: tuple[str, ...] = ("last", "kept_out", "all"),
+    go: bool = True,
+    opset: int = 17,
+) -> onnx.ModelProto:
+    shapes = {"last": [1, WIDTH], "kept_out": [1, WIDTH], "all": [trips, 1, WIDTH]}
+    weight = np.random.default_rng(0).normal(0, 0.3, (WIDTH, WIDTH)).astype(np.float32)
+    return small.model(
+        [helper.make_node("Loop", [*inputs, "x", "k"], list(outputs), name="loop", body=body or loop_body())],
+        [small.value("x", [1, WIDTH]), small.value("k", [1, WIDTH])],
+        [small.value(name, list(shapes[name])) for name in outputs if name],
+        [
+            small.constant("w", weight),
+            small.constant("trips", np.array(trips)),
+            small.constant("go_at_all", np.array(go)),
+        ],
+        opset,
+    )
+
+
+def assert_unrolled_right(before: onnx.ModelProto, rule: AnyOutputs, *nodes: str) -> onnx.ModelProto:
+    after, done = rewritten(before, rule)
+    assert [(a.rule, a.nodes) for a in done] == [(type(rule).__name__, nodes)]
+    assert rule.op_type not in {n.op_type for n in after.graph.node}
+    assert_equivalent(before, after, [random_feeds(before, seed) for seed in range(3)])
+    return after
+
+
+@pytest.mark.parametrize("trips", [1, 4])
+@pytest.mark.parametrize("opset", [11, 13, 22])
+def test_loop(trips: int, opset: int) -> None:
+    assert_unrolled_right(loop_model(trips, opset=opset), LoopUnrolled(), "loop")
+
+
+@pytest.mark.parametrize("outputs", [("last",), ("", "", "all"), ("", "kept_out"), ("last", "", "all")])
+def test_loop_with_some_of_its_outputs(outputs: tuple[str, ...]) -> None:
+    # ONNX wants every output of a Loop named; what nothing reads is the same to the rule.
+    named = tuple(name or f"unused_{i}" for i, name in enumerate((*outputs, *[""] * 3)[:3]))
+    before = loop_model()
+    before.graph.node[0].output[:] = named
+    for value in list(before.graph.output):
+        if value.name not in named:
+            before.graph.output.remove(value)
+    assert_unrolled_right(before, LoopUnrolled(), "loop")
+
+
+def test_loop_without_a_condition() -> None:
+    assert_unrolled_right(loop_model(inputs=("trips", "")), LoopUnrolled(), "loop")
+
+
+def test_condition_made_in_the_body() -> None:
+    true = small.constant("true", np.array(True))
+    body = loop_body(condition=[node("Constant", [], ["go_on"], value=true)])
+    assert_unrolled_right(loop_model(body=body), LoopUnrolled(), "loop")
+
+
+def test_loop_in_a_loop() -> None:
+    inner = helper.make_node(
+        "Loop", ["two", "", "v_next"], ["again", "seen"], name="inner", body=inner_body()
+    )
+    body = loop_body(extra=[node("Constant", [], ["two"], value=small.constant("", np.array(2))), inner])
+    body.output[1].name = "again"
+    before = loop_model(2, body=body)
+    assert_unrolled_right(before, LoopUnrolled(), "loop", "loop/0/inner", "loop/1/inner")
+
+
+def inner_body() -> onnx.GraphProto:
+    """Reads a value of the body around it, and the same weight from outside both."""
+    return helper.make_graph(
+        [
+            node("MatMul", ["inner_v", "w"], ["inner_product"]),
+            node("Add", ["inner_product", "turn_float"], ["inner_next"]),
+            node("Identity", ["inner_go"], ["inner_go_on"]),
+            node("Neg", ["inner_next"], ["inner_s"]),
+        ],
+        "inner",
+        [
+            small.value("inner_turn", [], TensorProto.INT64),
+            small.value("inner_go", [], TensorProto.BOOL),
+            small.value("inner_v", [1, WIDTH]),
+        ],
+        [
+            small.value("inner_go_on", [], TensorProto.BOOL),
+            small.value("inner_next", [1, WIDTH]),
+            small.value("inner_s", [1, WIDTH]),
+        ],
+    )
+
+
+def computed_end() -> onnx.ModelProto:
+    stop = [
+        node("ReduceMax", ["v_next"], ["largest"], keepdims=0),
+        node("Less", ["largest", "scale"], ["below"]),
+        node("Squeeze", ["below"], ["go_on"]),
+    ]
+    return loop_model(body=loop_body(condition=stop), outputs=("last", "kept_out"))
+
+
+def trips_as_input() -> onnx.ModelProto:
+    model = loop_model(outputs=("last", "kept_out"))
+    (trips,) = (t for t in model.graph.initializer if t.name == "trips")
+    model.graph.initializer.remove(trips)
+    model.graph.input.append(small.value("trips", [], TensorProto.INT64))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("before", "reason"),
+    [
+        (lambda: computed_end(), "when it ends is computed in the loop (`go_on`)"),
+        (lambda: trips_as_input(), "the number of runs is not constant"),
+        (lambda: loop_model(outputs=("last", "kept_out"), inputs=("", "go_at_all")), "number of runs"),
+        (lambda: loop_model(go=False, outputs=("last", "kept_out")), "it never runs"),
+        (lambda: loop_model(1000), "1000 runs would make 6000 nodes, more than 2048"),
+    ],
+)
+def test_says_why_not(before: Any, reason: str) -> None:
+    model = before()
+    if len(model.graph.node[0].output) == 2:
+        model.graph.node[0].output.append("unused")
+    rule = LoopUnrolled()
+    _, done = rewritten(model, rule)
+    assert not done
+    ((name, why),) = set(rule.missed)
+    assert name == "loop"
+    assert reason in why
+
+
+def scan_model(runs: int = 3, *, axis: int = 0, backwards: bool = False, **sizes: int) -> onnx.ModelProto:
+    """A running sum along an axis, and its doubles stacked along the same axis."""
+    width = sizes.get("width", WIDTH)
+    shape = [width, width]
+    body = helper.make_graph(
+        [node("Add", ["sum", "slice"], ["sum_next"]), node("Add", ["sum_next", "sum_next"], ["double"])],
+        "body",
+        [small.value("sum", [width]), small.value("slice", [width])],
+        [small.value("sum_next", [width]), small.value("double", [width])],
+    )
+    shape[axis] = runs
+    way: dict[str, Any] = {"scan_input_axes": [axis], "scan_output_axes": [axis]} if axis else {}
+    if backwards:
+        way |= {"scan_input_directions": [1], "scan_output_directions": [1]}
+    scan = helper.make_node(
+        "Scan", ["start", "x"], ["last", "all"], name="scan", body=body, num_scan_inputs=1, **way
+    )
+    inputs = [small.value("start", [width]), small.value("x", list(shape))]
+    return small.model([scan], inputs, [small.value("last", [width]), small.value("all", list(shape))])
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 1), st.booleans())
+@settings(max_examples=12, deadline=None)
+def test_scan(runs: int, width: int, axis: int, backwards: bool) -> None:
+    before = scan_model(runs, axis=axis, backwards=backwards, width=width)
+    assert_unrolled_right(before, ScanUnrolled(), "scan")
+
+
+def test_scan_says_why_not() -> None:
+    long = scan_model(2000)
+    dynamic = scan_model()
+    for value in (dynamic.graph.input[1], dynamic.graph.output[1]):
+        value.type.tensor_type.shape.dim[0].dim_param = "length"
+    for model, reason in ((long, "2000 runs would make 4000 nodes"), (dynamic, "is not fixed")):
+        rule = ScanUnrolled()
+        _, done = rewritten(model, rule)
+        assert not done
+        assert {reason in why for _, why in rule.missed} == {True}
+
+
+@pytest.mark.parametrize(("make", "rule"), [(loop_model, LoopUnrolled), (scan_model, ScanUnrolled)])
+def test_the_backend_before_and_after(make: Any, rule: type[AnyOutputs]) -> None:
+    before = make()
+    after, _ = rewritten(before, rule())
+    assert rule.op_type in cpu_ops(before)
+    assert not cpu_ops(after)
+    assert htp_sqnr(before, after, [random_feeds(before, seed) for seed in range(3)]) > 40
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_folding_takes_the_branch_of_an_if_on_a_constant(taken: bool) -> None:
+    """No rule is needed: this holds as long as onnxscript's folding does it."""
+
+    def branch(op: str) -> onnx.GraphProto:
+        inner = helper.make_graph([node(op, ["x"], [f"{op}_in"])], op, [], [small.value(f"{op}_in", [WIDTH])])
+        outer = helper.make_node(
+            "If", ["flag"], [f"{op}_out"], name=f"If_{op}", then_branch=inner, else_branch=inner
+        )
+        return helper.make_graph([outer], f"outer_{op}", [], [small.value(f"{op}_out", [WIDTH])])
+
+    choice = helper.make_node(
+        "If", ["flag"], ["y"], name="if", then_branch=branch("Relu"), else_branch=branch("Neg")
+    )
+    flag = small.constant("flag", np.array(taken))
+    before = small.model([choice], [small.value("x", [WIDTH])], [small.value("y", [WIDTH])], [flag])
+    model = ir.from_proto(before)
+    fold_constants(model)
+    after = ir.to_proto(model)
+    assert {n.op_type for n in after.graph.node} == {"Relu" if taken else "Neg"}
+    assert_equivalent(before, after, [random_feeds(before)])
+
+
+def test_inside_a_branch() -> None:
+    """The branch reads the model's values; what was replaced is gone from it."""
+    inside = loop_model()
+    branches = {
+        "then_branch": helper.make_graph(list(inside.graph.node), "then", [], list(inside.graph.output)[:1]),
+        "else_branch": helper.make_graph(
+            [node("Neg", ["x"], ["y_else"])], "else", [], [small.value("y_else", [1, WIDTH])]
+        ),
+    }
+    before = small.model(
+        [helper.make_node("If", ["flag"], ["y"], name="if", **branches)],
+        [*inside.graph.input, small.value("flag", [], TensorProto.BOOL)],
+        [small.value("y", [1, WIDTH])],
+        list(inside.graph.initializer),
+    )
+    after, done = rewritten(before, LoopUnrolled())
+    assert [a.nodes for a in done] == [("loop",)]
+    branch = next(a.g for a in after.graph.node[0].attribute if a.name == "then_branch")
+    assert "Loop" not in {n.op_type for n in branch.node}
+    for flag in (True, False):
+        assert_equivalent(before, after, [{**random_feeds(before), "flag": np.array(flag)}])
