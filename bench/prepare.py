@@ -4,7 +4,7 @@
 
 The plain expert fixes the shapes and knows to name the chip (fp16); prepare starts from the same and
 says what it did. Both sides are measured in one run: where nodes run, and the worst output's SQNR on the
-simulator against the original in fp32 on the CPU, median of 3 real inputs. JSON goes to bench/results.
+simulator against the original in fp32 on the CPU, for one real input. JSON goes to bench/results.
 """
 
 from __future__ import annotations

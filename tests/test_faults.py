@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-
 import pytest
 
-import hexport.rewrite
 from hexport.facts import FactsError
 from hexport.facts.faults import Fault, faults
 from hexport.facts.load import read_table
+from hexport.rewrite.catalogue import RULES
 from hexport.rewrite.pinning import PinRule
-from hexport.rewrite.rule import Purpose, Rule
-
-
-def fault_rules() -> dict[str, type[Rule]]:
-    found: dict[str, type[Rule]] = {}
-    for module in pkgutil.iter_modules(hexport.rewrite.__path__, "hexport.rewrite."):
-        for member in vars(importlib.import_module(module.name)).values():
-            if isinstance(member, type) and issubclass(member, Rule) and member.__module__ == module.name:
-                found[member.__name__] = member
-    return found
+from hexport.rewrite.rule import Purpose
 
 
 @pytest.mark.parametrize(
     "fault", [fault for fault in faults() if fault.rule], ids=lambda fault: f"{fault.op}-{fault.rule}"
 )
 def test_names_a_rule_that_is_for_it(fault: Fault) -> None:
-    rule = fault_rules()[fault.rule]
+    rule = {rule.__name__: rule for rule in RULES}[fault.rule]
     assert rule.purpose is Purpose.FAULT
     assert fault.op in rule.cures
     assert issubclass(rule, PinRule) == fault.pin

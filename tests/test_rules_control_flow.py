@@ -230,6 +230,22 @@ def test_scan_says_why_not() -> None:
         assert {reason in why for _, why in rule.missed} == {True}
 
 
+@pytest.mark.parametrize("opset", [8, 9])
+def test_scan_over_batches_is_left_alone(opset: int) -> None:
+    """Opset 8 has lengths, here left out, before the states, and a batch axis everywhere."""
+    before = scan_model()
+    before.opset_import[0].version = opset
+    if opset == 8:
+        before.graph.node[0].input.insert(0, "")
+        for value in (*before.graph.input, *before.graph.output):
+            value.type.tensor_type.shape.dim.insert(0, onnx.TensorShapeProto.Dimension(dim_value=2))
+    rule = ScanUnrolled()
+    after, done = rewritten(before, rule)
+    assert bool(done) == (opset == 9)
+    assert [why for _, why in rule.missed] == ["Scan before opset 9 runs over batches"] * (opset == 8)
+    assert_equivalent(before, after, [random_feeds(before, seed) for seed in range(3)])
+
+
 @pytest.mark.parametrize(("make", "rule"), [(loop_model, LoopUnrolled), (scan_model, ScanUnrolled)])
 def test_the_backend_before_and_after(make: Any, rule: type[AnyOutputs]) -> None:
     before = make()

@@ -115,6 +115,25 @@ def test_equivalent(function: Function, opset: int) -> None:
     assert_equivalent(before, after, feeds, rtol=function.rtol, atol=1e-5)
 
 
+@pytest.mark.parametrize("function", [f for f in FUNCTIONS if f.op == "Shrink"], ids=label)
+@pytest.mark.parametrize("opset", [9, 10, 11])
+def test_shrink_where_clip_has_its_bounds_as_attributes(function: Function, opset: int) -> None:
+    before = function.model(opset=opset)
+    after, done = rewritten(before, ShrinkToWhere())
+    assert done
+    assert ("Clip" in op_types(after)) == (opset >= 11 and len(set(function.attributes.values())) == 1)
+    assert_equivalent(before, after, [function.feeds(before, seed) for seed in range(3)])
+
+
+def test_soft_shrink_of_opset_9_on_the_htp() -> None:
+    function = Function("Shrink", ShrinkToWhere, attributes={"lambd": 1.5, "bias": 1.5}, opset=9)
+    before = function.model()
+    after, _ = rewritten(before, ShrinkToWhere())
+    assert cpu_ops(before) == {"Shrink"}
+    assert not cpu_ops(after)
+    assert htp_sqnr(before, after, [function.feeds(before)]) > 50
+
+
 @given(st.sampled_from(FUNCTIONS), SHAPES)
 @settings(max_examples=15, deadline=None)
 def test_any_shape(function: Function, shape: tuple[int, ...]) -> None:

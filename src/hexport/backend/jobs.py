@@ -62,7 +62,12 @@ def create_session(arguments: dict[str, Any]) -> dict[str, Any]:
         _refuse_recorder(request.provider_options)
     started = time.perf_counter()
     session = _session(
-        ort, request.model, request.data_folder, request.provider_options, request.session_options
+        ort,
+        request.model,
+        request.data_folder,
+        request.provider_options,
+        request.session_options,
+        verbose=True,
     )
     seconds = time.perf_counter() - started
     values = _run_on_ones(session) if request.run_once else ()
@@ -120,12 +125,13 @@ def _session(
     session_options: dict[str, str],
     *,
     optimize: bool = True,
+    verbose: bool = False,
 ) -> Any:
     """A session on the QNN provider, or on the CPU alone when there are no provider options."""
     # The QNN libraries take their log level from the default logger, not from the session's.
-    ort.set_default_logger_severity(_VERBOSE if provider_options else _WARNING)
+    ort.set_default_logger_severity(_VERBOSE if verbose else _WARNING)
     options = ort.SessionOptions()
-    options.log_severity_level = _VERBOSE if provider_options else _WARNING
+    options.log_severity_level = _VERBOSE if verbose else _WARNING
     if not optimize:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     for key, value in session_options.items():

@@ -17,6 +17,7 @@ from hexport.rewrite.applying import infer_shapes
 from hexport.rewrite.precision.double_to_float import DoubleToFloat
 from hexport.toolchain import Limits, Worker
 
+_OPSET = 17
 _MOST_ROUNDS = 5
 """What one round folds may let ONNX infer the shapes that the next one folds."""
 
@@ -43,6 +44,16 @@ def fold(model: ir.Model, _: Path) -> ir.Model:
             break
     passes.RemoveUnusedNodesPass()(model)
     return model
+
+
+def newer_opset(model: ir.Model, _: Path) -> ir.Model:
+    """Opset 17 at least: before 11 the NPU ignores the bounds of a Clip, and rules write newer forms."""
+    import onnx.version_converter
+
+    if model.opset_imports.get("", _OPSET) >= _OPSET:
+        return model
+    converted: ir.Model = ir.from_proto(onnx.version_converter.convert_version(ir.to_proto(model), _OPSET))
+    return converted
 
 
 def in_float32(model: ir.Model, _: Path) -> ir.Model:
@@ -87,6 +98,7 @@ def basic_level(model: ir.Model, folder: Path) -> ir.Model:
 
 
 STEPS: tuple[tuple[str, Step], ...] = (
+    ("newer opset", newer_opset),
     ("fold", fold),
     ("float64 to float32", in_float32),
     ("tidy", tidy),

@@ -17,6 +17,8 @@ from hexport.rewrite.any_outputs import AnyOutputs
 from hexport.rewrite.support.body_inlining import inlined, size_of, stacked
 from hexport.rewrite.values import fixed_shape
 
+_FIRST_WITHOUT_BATCHES = 9
+
 
 class ScanUnrolled(AnyOutputs):
     cures: ClassVar[frozenset[str]] = frozenset({"Scan"})
@@ -25,6 +27,9 @@ class ScanUnrolled(AnyOutputs):
     """The compiler's time grows faster than the number of nodes."""
 
     def why_not(self) -> str:
+        if self.opset < _FIRST_WITHOUT_BATCHES:
+            # Its first input is the batches' lengths, and every other input and output has a batch axis.
+            return f"Scan before opset {_FIRST_WITHOUT_BATCHES} runs over batches"
         runs = self._runs()
         if runs is None:
             return "the length of what it scans is not fixed"
