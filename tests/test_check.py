@@ -77,7 +77,8 @@ def test_json_has_what_programs_rely_on(cut: Verdict) -> None:
     assert document["nodes"] == {"npu": 3, "cpu": 1}
     assert document["macs"] == {"npu": 2048, "cpu": 0}
     assert set(document["cpu_nodes"][0]) >= {"name", "op", "reason", "advice"}
-    assert isinstance(document["partitions"], list)
+    assert document["partitions"] == 2
+    assert [part["first"] for part in document["partition_nodes"]] == ["first", "second"]
     assert isinstance(document["warnings"], list)
 
 

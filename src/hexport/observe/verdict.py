@@ -107,7 +107,8 @@ class Verdict:
             "soc_model": self.target.soc_model,
             "htp_arch": self.target.htp_arch,
         }
-        return {"schema_version": 1, **plain, "target": target, "full": self.full}
+        counted = {"partitions": len(self.partitions), "partition_nodes": plain["partitions"]}
+        return {"schema_version": 1, **plain, **counted, "target": target, "full": self.full}
 
 
 def parse_percent(require: str) -> float:
