@@ -46,7 +46,7 @@ class Checked:
         """``whole``, ``pieces``, ``cpu`` as for the plain side, ``error`` or ``broken``."""
         if self.error is not None or self.broken:
             return "error" if self.typed_error else "broken"
-        if self.document["full"] and len(self.document["partitions"]) == 1:
+        if self.document["full"] and self.document["partitions"] == 1:
             return "whole"
         return "pieces" if self.document["nodes"]["npu"] else "cpu"
 
@@ -76,7 +76,7 @@ class Row:
         if self.checked.error is not None or self.checked.broken:
             return self.confirmed.outcome != "loaded"
         said, found = self.checked.document, self.confirmed
-        same = found.kind == self.checked.kind and found.partitions == len(said["partitions"])
+        same = found.kind == self.checked.kind and found.partitions == said["partitions"]
         return same and {"npu": found.npu, "cpu": found.cpu} == said["nodes"]
 
 
@@ -148,7 +148,7 @@ def _verdict(checked: Checked) -> str:
     known = " known" if said["uncounted"] else ""
     share = f", {100 * macs['npu'] / total:.4g} %{known} MACs" if total else ""
     mark = "✓ " if said["full"] else "! " if nodes["npu"] else "✗ "
-    count = f"{nodes['npu']}/{nodes['npu'] + nodes['cpu']} in {len(said['partitions'])}"
+    count = f"{nodes['npu']}/{nodes['npu'] + nodes['cpu']} in {said['partitions']}"
     return f"{mark}{count}{share}, {said['scheme']}"
 
 
