@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import onnx_ir as ir
 
@@ -21,6 +22,8 @@ from hexport.toolchain import WorkerError
 _MOST_ROUNDS = 6
 GOOD_DB = 60.0
 """fp16 itself leaves about this much; there is nothing to gain above it."""
+
+_NOISE_DB = 2.0
 
 RuleSource = Callable[[Purpose], Sequence[Rule]]
 
@@ -41,6 +44,19 @@ class Standing:
         quality = -math.inf if self.htp is None else min(self.htp.sqnr_db, GOOD_DB)
         return (True, -len(self.verdict.cpu_nodes), -len(self.verdict.partitions), quality)
 
+    def holds_against(self, other: Standing) -> bool:
+        """Whether this is as good, but for a difference in quality that means nothing."""
+        *mine, quality = self.rank
+        *theirs, wanted = other.rank
+        return mine > theirs or (mine == theirs and quality >= wanted - _NOISE_DB)
+
+    def __str__(self) -> str:
+        if self.verdict is None:
+            return "it does not compile"
+        quality = f", {self.htp.sqnr_db:.0f} dB" if self.htp else ""
+        verdict = self.verdict
+        return f"{len(verdict.cpu_nodes)} nodes on the CPU, {len(verdict.partitions)} partitions{quality}"
+
     def refused_ops(self) -> frozenset[str] | None:
         """Operators the backend left to the CPU; None when it failed as a whole, and any may be to blame."""
         return None if self.verdict is None else frozenset(node.op for node in self.verdict.cpu_nodes)
@@ -55,16 +71,19 @@ def stand(bench: Workbench, model: ir.Model) -> Standing:
         return Standing(None, error, None)
 
 
-def clean(bench: Workbench) -> None:
-    """The libraries' clean-up, each step on its own."""
-    for name, step in cleaning.STEPS:
-        bench.try_change(name, lambda model, step=step: step(model, bench.folder))  # type: ignore[misc]
+def clean(bench: Workbench, standing: Standing) -> Standing:
+    """The libraries' clean-up, each step proved on its own."""
+
+    def change(name: str, step: cleaning.Step) -> Callable[[], bool]:
+        return lambda: bench.try_change(name, lambda model: step(model, bench.folder))
+
+    return _settle(bench, standing, [change(name, step) for name, step in cleaning.STEPS])
 
 
-def improve(bench: Workbench, rules: RuleSource) -> Standing:
+def improve(bench: Workbench, rules: RuleSource, standing: Standing) -> Standing:
     """Rewrite until nothing improves; gives how the model stands at the end."""
-    _apply_kept(bench, rules(Purpose.FAULT))
-    standing = stand(bench, bench.model)
+    faults = rules(Purpose.FAULT)
+    standing = _settle(bench, standing, [partial(_apply, bench, type(rule)) for rule in faults])
     for _ in range(_MOST_ROUNDS):
         better = _support_round(bench, rules(Purpose.SUPPORT), standing)
         if better is None:
@@ -73,12 +92,41 @@ def improve(bench: Workbench, rules: RuleSource) -> Standing:
     return _range_round(bench, rules(Purpose.RANGE), standing)
 
 
-def _apply_kept(bench: Workbench, rules: Sequence[Rule]) -> None:
-    """Rules that are wanted whatever the verdict: only equivalence is asked of them."""
-    for rule in rules:
-        model = _rewritten(bench, rule)
-        if model is not None:
-            _keep(bench, rule, model)
+def _settle(bench: Workbench, standing: Standing, changes: Sequence[Callable[[], bool]]) -> Standing:
+    """Make the changes; if the NPU then does worse, make them again one at a time, without those that harm.
+
+    What is the same on the CPU need not be on the NPU: the compiler's own fusions depend on the form.
+    """
+    start, done = bench.model, len(bench.attempts)
+    made = [change() for change in changes]
+    if not any(made):
+        return standing
+    after = stand(bench, bench.model)
+    if after.holds_against(standing):
+        return after
+    bench.model = start
+    del bench.attempts[done:]
+    for change in changes:
+        model, done = bench.model, len(bench.attempts)
+        if not change():
+            continue
+        after = stand(bench, bench.model)
+        if after.holds_against(standing):
+            standing = after
+        else:
+            bench.model = model
+            bench.drop_since(done, f"the NPU does worse with it: {after}")
+    return standing
+
+
+def _apply(bench: Workbench, kind: type[Rule]) -> bool:
+    """A rule that is wanted whatever the verdict; a fresh one, because a rule remembers what it did."""
+    rule = kind()
+    model = _rewritten(bench, rule)
+    if model is None:
+        return False
+    _keep(bench, rule, model)
+    return True
 
 
 def _support_round(bench: Workbench, rules: Sequence[Rule], standing: Standing) -> Standing | None:
@@ -96,11 +144,7 @@ def _support_round(bench: Workbench, rules: Sequence[Rule], standing: Standing) 
     if after.rank > standing.rank:
         return after
     bench.model = before
-    undone = [
-        replace(a, kept=False, why="the backend's verdict did not improve") if a.kept else a
-        for a in bench.attempts[done:]
-    ]
-    bench.attempts[done:] = undone
+    bench.drop_since(done, "the backend's verdict did not improve")
     return None
 
 

@@ -94,8 +94,7 @@ def prepare(
     with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
         bench = _workbench(source, soc, shapes, values, samples, Path(folder), limits or Limits())
         before = stand(bench, bench.model)
-        clean(bench)
-        after = improve(bench, chosen)
+        after = improve(bench, chosen, clean(bench, before))
         with _whole_or_absent(output) as part:
             ir.save(_labelled(bench.model, source), part)
     return Preparation(

@@ -6,7 +6,7 @@ This is where "every change is checked" lives; what to try is decided in ``pipel
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,6 +79,13 @@ class Workbench:
     def verdict(self, model: ir.Model) -> Verdict:
         """What the backend says of it."""
         return check(self.save(model), target=self.target.soc_model, limits=self.limits)
+
+    def drop_since(self, count: int, why: str) -> None:
+        """Record that what was kept after the first ``count`` attempts was undone after all."""
+        self.attempts[count:] = [
+            replace(attempt, kept=False, why=why) if attempt.kept else attempt
+            for attempt in self.attempts[count:]
+        ]
 
     def try_change(self, name: str, change: Callable[[ir.Model], ir.Model]) -> bool:
         """Keep what ``change`` makes of a copy, if it still computes the same; says whether it was kept."""
