@@ -12,7 +12,8 @@ import pytest
 from onnx import helper
 
 import small_models as small
-from hexport import check
+from hexport import check, facts
+from hexport.backend.running import run_on_htp
 from hexport.observe.verdict import Share, Verdict
 
 
@@ -145,6 +146,24 @@ def test_nodes_in_a_loop_are_explained_by_the_loop(tmp_path: Path) -> None:
     assert found["loop"].cause == "control-flow"
     assert found["step"].inside == "loop"
     assert found["step"].advice == found["loop"].advice
+
+
+@pytest.mark.parametrize("opset", [10, 13])
+def test_forms_the_compiler_gets_wrong_are_said(tmp_path: Path, opset: int) -> None:
+    """A Clip of opset 10 is taken, and its bounds are ignored: the proof, and the warning."""
+    old = opset < 11
+    inputs = ["x"] if old else ["x", "low", "high"]
+    bounds = {"min": -1.0, "max": 1.0} if old else {}
+    constants = [] if old else [small.constant("low", np.float32(-1)), small.constant("high", np.float32(1))]
+    nodes = [helper.make_node("Clip", inputs, ["c"], **bounds), helper.make_node("Neg", ["c"], ["y"])]
+    proto = small.model(nodes, [small.value("x", [1, 8])], [small.value("y", [1, 8])], constants, opset)
+    path = small.save(proto, tmp_path / "m.onnx")
+    x = np.linspace(-4, 4, 8, dtype=np.float32)[None]
+    (got,) = run_on_htp(path, [{"x": x}], facts.find_target("SM8650")).outputs
+    right = np.allclose(got["y"], -np.clip(x, -1, 1), atol=0.01)
+    warned = any("Clip nodes compute wrongly" in warning for warning in check(path, target="SM8650").warnings)
+    assert right is not warned
+    assert warned is old
 
 
 def test_native_log_is_kept_on_request(tmp_path: Path) -> None:

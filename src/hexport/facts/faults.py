@@ -27,6 +27,8 @@ class Fault:
     """The rule keeps the node on the CPU, because no form is right on the NPU."""
     attributes: tuple[str, ...] = ()
     """Attributes, ``name=value``, or ``name`` for any value, of which one must be given for it to show."""
+    before_opset: int | None = None
+    """It shows in models of an older opset only."""
     depends_on_memory: bool = False
     """It shows only where other work has left its traces: right in a fresh process, wrong in a used one."""
     tests: tuple[str, ...] = ()

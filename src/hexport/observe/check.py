@@ -122,7 +122,12 @@ def _verdict(
         ddr=evidence.log.ddr,
         context_bytes=evidence.context_bytes,
         vtcm_mb=max((g.vtcm_mb or 0 for c in evidence.contexts for g in c.graphs), default=None),
-        warnings=(*notes, *evidence.notes, *_warnings(model.graph, soc, scheme, types, on_npu)),
+        warnings=(
+            *notes,
+            *evidence.notes,
+            *_warnings(model.graph, soc, scheme, types, on_npu),
+            *_old_forms(model, on_npu),
+        ),
     )
 
 
@@ -192,6 +197,18 @@ def _warnings(
             f"{len(doubles)} nodes compute in float64, which the NPU does not have (first: `{doubles[0]}`)"
         )
     return found
+
+
+def _old_forms(model: Model, on_npu: list[str]) -> list[str]:
+    """Nodes on the NPU whose form, by the opset alone, the compiler is known to get wrong."""
+    opset = model.opsets.get("ai.onnx", 0)
+    old = {f.op: f for f in facts.faults() if f.before_opset is not None and opset < f.before_opset}
+    nodes = {node.name: node for node in model.graph.walk()}
+    counts = Counter(nodes[name].op for name in on_npu if nodes[name].op in old)
+    return [
+        f"{n} {op} nodes compute wrongly on the NPU: {old[op].form}. {old[op].note}"
+        for op, n in counts.items()
+    ]
 
 
 def _origins_of_dynamic(graph: Graph, types: Mapping[str, TensorType]) -> list[Node]:
