@@ -135,6 +135,7 @@ def test_wrong_calls(tmp_path: Path, options: dict[str, object], says: str) -> N
         ({"x": np.zeros((3, 1, 3, 16, 15), np.float32)}, "prepared for"),
         ({"x": np.zeros((3, 1, 3, 16, 16))}, "takes float32"),
         ({"x": np.zeros((0, 1, 3, 16, 16), np.float32)}, "at least one"),
+        ({"x": np.float32(1)}, "at least one"),
         ({"x": np.full((3, 1, 3, 16, 16), np.nan, np.float32)}, "sample 0 of 'x'"),
     ],
 )
@@ -144,6 +145,23 @@ def test_bad_calibration_data(tmp_path: Path, arrays: dict[str, np.ndarray], say
     with pytest.raises(BadSamples) as caught:
         prepare(path, output=tmp_path / "o.onnx", target="SM8650", calib=tmp_path / "c.npz")
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 cut off", b"\x93NUMPY\x01\x00"])
+def test_calibration_data_that_is_no_npz(tmp_path: Path, content: bytes) -> None:
+    path = small.save(small.conv_relu(), tmp_path / "m.onnx")
+    (tmp_path / "c.npz").write_bytes(content)
+    with pytest.raises(BadSamples, match="cannot be read"):
+        prepare(path, output=tmp_path / "o.onnx", target="SM8650", calib=tmp_path / "c.npz")
+
+
+def test_samples_left_out_are_said(tmp_path: Path) -> None:
+    path = small.save(small.conv_relu(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "c.npz", x=np.random.default_rng(0).normal(size=(5, 1, 3, 16, 16)).astype(np.float32))
+    result = prepare(
+        path, output=tmp_path / "o.onnx", target="SM8650", calib=tmp_path / "c.npz", rules="PowToMul"
+    )
+    assert "proved on the first 3 of 5 samples" in result.warnings
 
 
 def test_an_old_file_survives_a_failure(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ class Samples:
     values: tuple[Sample, ...]
     real: bool
     """Whether they are the model's own kind of input; random numbers show less."""
+    offered: int = COUNT
+    """How many there were to choose from; the first are used."""
 
 
 def find_samples(
@@ -46,7 +48,7 @@ def find_samples(
 ) -> Samples:
     """The best there is: ``--calib``, else the zoo's test inputs, else random numbers."""
     if calib is not None:
-        return Samples(_from_file(calib, graph, shapes, frozen), real=True)
+        return _from_file(calib, graph, shapes, frozen)
     if str(model).startswith("zoo:"):
         name = str(model).removeprefix("zoo:")
         if zoo.entry(name).input_shapes == dict(shapes):
@@ -74,32 +76,39 @@ def _random(graph: Graph, shapes: Mapping[str, Shape], frozen: Mapping[str, Arra
     return sample
 
 
-def _from_file(
-    path: Path, graph: Graph, shapes: Mapping[str, Shape], frozen: Mapping[str, Array]
-) -> tuple[Sample, ...]:
+def _read_arrays(path: Path) -> dict[str, Array]:
+    import zipfile
+
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError) as error:
+        with path.open("rb") as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise BadSamples(
             f"{path} cannot be read",
             why=str(error),
             next="give an .npz with one array an input, samples first",
         ) from error
+
+
+def _from_file(path: Path, graph: Graph, shapes: Mapping[str, Shape], frozen: Mapping[str, Array]) -> Samples:
+    arrays = _read_arrays(path)
     needed = [name for name in graph.inputs if name not in frozen]
     if missing := [name for name in needed if name not in arrays]:
         raise BadSamples(f"{path} has no array for input {missing[0]!r}", why=f"it has: {', '.join(arrays)}")
-    counts = {len(arrays[name]) for name in needed}
+    # A lone number has no axis to count by.
+    counts = {len(arrays[name]) if arrays[name].ndim else 0 for name in needed}
     if len(counts) != 1 or 0 in counts:
         raise BadSamples(
             f"{path}: the inputs have {sorted(counts)} samples", next="give the same number, at least one"
         )
     for name in needed:
         _check(path, name, arrays[name], graph.inputs[name].dtype, shapes[name])
-    count = min(counts.pop(), COUNT)
-    return tuple({**{name: arrays[name][i] for name in needed}, **frozen} for i in range(count))
+    offered = counts.pop()
+    used = range(min(offered, COUNT))
+    values = tuple({**{name: arrays[name][i] for name in needed}, **frozen} for i in used)
+    return Samples(values, real=True, offered=offered)
 
 
 def _check(path: Path, name: str, array: Array, dtype: str, shape: Shape) -> None:

@@ -91,6 +91,8 @@ def prepare(
     samples = find_samples(model, source.graph, shapes, values, calib)
     if not samples.real:
         notes.append("proved on random inputs, which show little; give real ones with --calib FILE.npz")
+    if samples.offered > len(samples.values):
+        notes.append(f"proved on the first {len(samples.values)} of {samples.offered} samples")
     with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
         bench = _workbench(source, soc, shapes, values, samples, Path(folder), limits or Limits())
         before = stand(bench, bench.model)
