@@ -12,19 +12,17 @@ that is added (p + 1e-10) becomes (√1e-10·2ᴷ / m)².
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import floor, log
-from typing import Any, ClassVar
+from typing import Any
 
 import onnx_ir as ir
-from onnxscript.rewriter import MatchContext, MatchResult
+from onnxscript.rewriter import MatchResult
 
-from hexport.rewrite.precision.fp16 import LARGEST, SMALLEST_NORMAL, Bounds, number
+from hexport.rewrite.precision.floored_log import FlooredLogRule
+from hexport.rewrite.precision.fp16 import LARGEST, SMALLEST_NORMAL, number
 from hexport.rewrite.precision.homogeneous import Path, rebuild, trace_linear, trace_power
-from hexport.rewrite.precision.log_floor import Floor, find_floor
-from hexport.rewrite.rule import Purpose, Rule
-from hexport.rewrite.values import is_float
+from hexport.rewrite.precision.log_floor import Floor
 
 
 @dataclass(frozen=True)
@@ -36,24 +34,8 @@ class _Plan:
     room: float
 
 
-class LogPower(Rule):
-    purpose: ClassVar[Purpose] = Purpose.RANGE
-    cures: ClassVar[frozenset[str]] = frozenset({"Log"})
-
-    def __init__(self, ranges: Mapping[str, Bounds] | None = None) -> None:
-        super().__init__()
-        self.ranges = ranges or {}
-
-    def pattern(self, op: Any, x: Any) -> Any:
-        return op.Log(x)
-
-    def check(self, context: MatchContext, x: ir.Value) -> MatchResult:  # noqa: ARG002
-        result = MatchResult()
-        if not is_float(x):
-            return result.fail("its element type is not a float that the NPU has", x)
-        bound = find_floor(x)
-        if bound is None:
-            return result.fail("no constant floor (Clip, Max or Add) stands before the Log", x)
+class LogPower(FlooredLogRule):
+    def check_floor(self, result: MatchResult, x: ir.Value, bound: Floor) -> MatchResult:
         power = trace_power(bound.value)
         if power is None:
             return result.fail("what it takes the logarithm of is not made of squares and linear steps", x)

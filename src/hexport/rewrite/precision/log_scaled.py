@@ -9,39 +9,21 @@ fp16 and keeps x, of which the largest value must be known, below 65504.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import ceil, log, log2
-from typing import Any, ClassVar
+from typing import Any
 
 import onnx_ir as ir
-from onnxscript.rewriter import MatchContext, MatchResult
+from onnxscript.rewriter import MatchResult
 
-from hexport.rewrite.precision.fp16 import LARGEST, MOVES, SMALLEST, SMALLEST_NORMAL, Bounds, number, producer
-from hexport.rewrite.precision.log_floor import Floor, find_floor
-from hexport.rewrite.rule import Purpose, Rule
-from hexport.rewrite.values import is_float
+from hexport.rewrite.precision.floored_log import FlooredLogRule
+from hexport.rewrite.precision.fp16 import LARGEST, MOVES, SMALLEST, SMALLEST_NORMAL, number, producer
+from hexport.rewrite.precision.log_floor import Floor
 
 _AT_MOST_ONE = ("Softmax", "Sigmoid", "HardSigmoid", "Tanh", "Sin", "Cos", "Erf")
 
 
-class LogScaled(Rule):
-    purpose: ClassVar[Purpose] = Purpose.RANGE
-    cures: ClassVar[frozenset[str]] = frozenset({"Log"})
-
-    def __init__(self, ranges: Mapping[str, Bounds] | None = None) -> None:
-        super().__init__()
-        self.ranges = ranges or {}
-
-    def pattern(self, op: Any, x: Any) -> Any:
-        return op.Log(x)
-
-    def check(self, context: MatchContext, x: ir.Value) -> MatchResult:  # noqa: ARG002
-        result = MatchResult()
-        if not is_float(x):
-            return result.fail("its element type is not a float that the NPU has", x)
-        bound = find_floor(x)
-        if bound is None:
-            return result.fail("no constant floor (Clip, Max or Add) stands before the Log", x)
+class LogScaled(FlooredLogRule):
+    def check_floor(self, result: MatchResult, x: ir.Value, bound: Floor) -> MatchResult:
         if bound.low >= SMALLEST_NORMAL:
             return result.fail(f"fp16 holds the floor {bound.low:g}", x)
         largest = self._largest(bound.value)
