@@ -17,6 +17,7 @@ from hexport.backend.requests import (
     OptimizeRequest,
     RunReply,
     RunRequest,
+    SampleFiles,
     SessionReply,
     SessionRequest,
     ShapesReply,
@@ -58,7 +59,7 @@ def create_session(arguments: dict[str, Any]) -> dict[str, Any]:
     """A session on the QNN provider, with the provider's answer to every node."""
     ort = _onnxruntime()
     request = from_plain(SessionRequest, arguments)
-    if request.run_once:
+    if request.run_once or request.samples:
         _refuse_recorder(request.provider_options)
     started = time.perf_counter()
     session = _session(
@@ -71,13 +72,12 @@ def create_session(arguments: dict[str, Any]) -> dict[str, Any]:
     )
     seconds = time.perf_counter() - started
     values = _run_on_ones(session) if request.run_once else ()
-    return _plain(SessionReply(tuple(session.get_providers()), _parts(session), seconds, values))
+    names = _run_samples(session, request.samples) if request.samples else ()
+    return _plain(SessionReply(tuple(session.get_providers()), _parts(session), seconds, values, names))
 
 
 def run_model(arguments: dict[str, Any]) -> dict[str, Any]:
-    """One session, run on every sample; tensors travel by file."""
-    import numpy as np
-
+    """One session, run on every sample."""
     ort = _onnxruntime()
     request = from_plain(RunRequest, arguments)
     _refuse_recorder(request.provider_options)
@@ -91,16 +91,7 @@ def run_model(arguments: dict[str, Any]) -> dict[str, Any]:
         optimize=request.optimize,
     )
     seconds = time.perf_counter() - started
-    names = tuple(output.name for output in session.get_outputs())
-    for sample in range(request.samples):
-        with np.load(Path(request.inputs) / f"{sample}.npz", allow_pickle=False) as arrays:
-            feeds = {name: arrays[f"arr_{i}"] for i, name in enumerate(request.input_names)}
-        try:
-            results = session.run(None, feeds)
-        except Exception as error:
-            raise JobError("RunFailed", f"sample {sample}: {error}") from error
-        np.savez(Path(request.outputs) / f"{sample}.npz", *results)
-    return _plain(RunReply(names, _parts(session), seconds))
+    return _plain(RunReply(_run_samples(session, request.samples), _parts(session), seconds))
 
 
 def optimize_model(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -148,6 +139,21 @@ def _session(
     except Exception as error:
         kind = _classify(str(error)) if provider_options else "ModelRejected"
         raise JobError(kind, str(error)) from error
+
+
+def _run_samples(session: Any, samples: SampleFiles) -> tuple[str, ...]:
+    """Write the results of every sample; gives the names of the outputs, in the order of the arrays."""
+    import numpy as np
+
+    for number in range(samples.count):
+        with np.load(Path(samples.inputs) / f"{number}.npz", allow_pickle=False) as arrays:
+            feeds = {name: arrays[f"arr_{i}"] for i, name in enumerate(samples.input_names)}
+        try:
+            results = session.run(None, feeds)
+        except Exception as error:
+            raise JobError("RunFailed", f"sample {number}: {error}") from error
+        np.savez(Path(samples.outputs) / f"{number}.npz", *results)
+    return tuple(output.name for output in session.get_outputs())
 
 
 def _parts(session: Any) -> tuple[AssignedPart, ...]:

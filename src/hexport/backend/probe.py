@@ -6,9 +6,10 @@ or pretend becomes an error with its own type.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hexport import facts
 from hexport.backend import failures
@@ -17,13 +18,27 @@ from hexport.backend.context_binary import ContextBinary, ContextReply, ContextR
 from hexport.backend.native_log import NativeLog, read_native_log
 from hexport.backend.op_trace import OpTrace, read_op_trace
 from hexport.backend.options import validate_options
-from hexport.backend.requests import AssignedPart, SessionReply, SessionRequest, ShapesReply, ShapesRequest
+from hexport.backend.requests import (
+    AssignedPart,
+    SampleFiles,
+    SessionReply,
+    SessionRequest,
+    ShapesReply,
+    ShapesRequest,
+)
+from hexport.backend.sample_files import read_results, write_samples
 from hexport.model import dtypes
 from hexport.model.graph import TensorType
 from hexport.model.staging import StagedModel
 from hexport.records import from_plain
 from hexport.toolchain import Limits, Worker, WorkerCrashed, WorkerError
 from hexport.toolchain.last_words import last_words
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hexport.backend.sample_files import Sample
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,8 @@ class Evidence:
     contexts: tuple[ContextBinary, ...]
     """Read back from what the compiler wrote; empty when nothing was compiled."""
     notes: tuple[str, ...]
+    outputs: tuple[dict[str, NDArray[np.generic]], ...] = ()
+    """What came out for the samples that were given."""
 
 
 def probe(
@@ -46,13 +63,18 @@ def probe(
     target: facts.Soc,
     workdir: Path,
     *,
+    samples: Sequence[Sample] = (),
     limits: Limits | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Evidence:
-    """Compile ``staged`` for ``target`` and collect every piece of evidence. ``workdir`` must be empty."""
+    """Compile ``staged`` for ``target``, run it on ``samples``, and collect every piece of evidence.
+
+    ``workdir`` must be empty.
+    """
     limits = limits or Limits()
     log = workdir / "native.log"
-    request = _request(staged, target, workdir, options or {})
+    files = write_samples(samples, workdir) if samples else None
+    request = _request(staged, target, workdir, options or {}, files)
     notes: list[str] = []
     with Worker(MODULE, log, limits=limits) as worker:
         types = _infer_types(worker, staged, notes)
@@ -76,11 +98,16 @@ def probe(
         context_bytes=sum(file.stat().st_size for file in _binaries(workdir)) if contexts else None,
         contexts=contexts,
         notes=tuple(notes),
+        outputs=read_results(files, reply.output_names) if files else (),
     )
 
 
 def _request(
-    staged: StagedModel, target: facts.Soc, workdir: Path, options: Mapping[str, str]
+    staged: StagedModel,
+    target: facts.Soc,
+    workdir: Path,
+    options: Mapping[str, str],
+    files: SampleFiles | None,
 ) -> SessionRequest:
     provider = {
         "backend_type": "htp",
@@ -96,7 +123,7 @@ def _request(
         "ep.context_embed_mode": "0",
     }
     accepted = dict(validate_options(provider, session))
-    return SessionRequest(str(staged.model), staged.data_folder_if_needed, accepted, session)
+    return SessionRequest(str(staged.model), staged.data_folder_if_needed, accepted, session, samples=files)
 
 
 def _infer_types(worker: Worker, staged: StagedModel, notes: list[str]) -> dict[str, TensorType]:

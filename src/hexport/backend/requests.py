@@ -28,6 +28,19 @@ class ShapesReply:
 
 
 @dataclass(frozen=True)
+class SampleFiles:
+    """Tensors travel by file: sample ``i`` is ``i.npz`` in ``inputs``, its results ``i.npz`` in ``outputs``.
+
+    Arrays are in the order of ``input_names``: names of tensors may hold anything, and npz keys may not.
+    """
+
+    inputs: str
+    outputs: str
+    count: int
+    input_names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class SessionRequest:
     """Create one session on the QNN provider."""
 
@@ -37,6 +50,8 @@ class SessionRequest:
     session_options: dict[str, str] = field(default_factory=dict)
     run_once: bool = False
     """Also run it on ones, and give the first output's values back."""
+    samples: SampleFiles | None = None
+    """Also run it on these: what was compiled is what is run, and it is compiled once."""
 
 
 @dataclass(frozen=True)
@@ -60,22 +75,16 @@ class SessionReply:
     parts: tuple[AssignedPart, ...]
     seconds: float
     values: tuple[float, ...] = ()
+    output_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """Create one session and run it on samples. No provider options: on the CPU.
-
-    Sample ``i`` is the file ``i.npz`` in ``inputs``, its arrays in the order of ``input_names``: names of
-    tensors may hold anything, and npz keys may not. Results go to ``outputs`` in the same way.
-    """
+    """Create one session and run it on samples. No provider options: on the CPU."""
 
     model: str
     data_folder: str
-    inputs: str
-    outputs: str
-    samples: int
-    input_names: tuple[str, ...]
+    samples: SampleFiles
     provider_options: dict[str, str] = field(default_factory=dict)
     session_options: dict[str, str] = field(default_factory=dict)
     optimize: bool = True

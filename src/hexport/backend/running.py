@@ -14,6 +14,7 @@ from hexport.backend.calling import MODULE, PROVIDER, call, cure
 from hexport.backend.native_log import read_native_log
 from hexport.backend.options import validate_options
 from hexport.backend.requests import AssignedPart, RunReply, RunRequest
+from hexport.backend.sample_files import read_results, write_samples
 from hexport.records import from_plain
 from hexport.toolchain import Limits, Worker
 from hexport.toolchain.last_words import last_words
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Sample = Mapping[str, NDArray[np.generic]]
+    from hexport.backend.sample_files import Sample
 
 
 @dataclass(frozen=True)
@@ -72,38 +73,14 @@ def _run(
     data_folder: str,
     limits: Limits | None,
 ) -> Results:
-    import numpy as np
-
-    names = tuple(samples[0]) if samples else ()
     with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
-        inputs, outputs, log = Path(folder, "in"), Path(folder, "out"), Path(folder, "native.log")
-        inputs.mkdir()
-        outputs.mkdir()
-        for i, sample in enumerate(samples):
-            np.savez(inputs / f"{i}.npz", *(np.asarray(sample[name]) for name in names))
-        request = RunRequest(
-            str(model.resolve()),
-            data_folder,
-            str(inputs),
-            str(outputs),
-            len(samples),
-            names,
-            provider,
-            optimize=optimize,
-        )
+        files, log = write_samples(samples, Path(folder)), Path(folder, "native.log")
+        request = RunRequest(str(model.resolve()), data_folder, files, provider, optimize=optimize)
         with Worker(MODULE, log, limits=limits) as worker:
             reply = from_plain(RunReply, call(worker, "run_model", request))
         if provider:
             _refuse_dead_backend(log)
-        results = tuple(_load(outputs / f"{i}.npz", reply.output_names) for i in range(len(samples)))
-    return Results(results, reply.parts, reply.session_seconds)
-
-
-def _load(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[np.generic]]:
-    import numpy as np
-
-    with np.load(path, allow_pickle=False) as arrays:
-        return {name: arrays[f"arr_{i}"] for i, name in enumerate(names)}
+        return Results(read_results(files, reply.output_names), reply.parts, reply.session_seconds)
 
 
 def _refuse_dead_backend(log: Path) -> None:

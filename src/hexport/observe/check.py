@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hexport import facts, zoo
 from hexport.backend.failures import BackendError
@@ -21,6 +22,10 @@ from hexport.observe.placement import Names, Placement, cutting_nodes, place
 from hexport.observe.verdict import CpuNode, Partition, Share, Verdict, parse_percent
 from hexport.toolchain import Limits
 from hexport.toolchain.kept_log import keep_logs
+
+if TYPE_CHECKING:
+    from hexport.backend.sample_files import Sample
+    from hexport.observe.comparing import Outputs
 
 # The cause that facts/advice.toml gives to Q/DQ which the provider leaves to the CPU on purpose.
 _OFFLOADED = "io-quantization-offloaded"
@@ -49,18 +54,43 @@ def check(
     shapes = fix_shapes(
         source.graph, dims or {}, input_shapes or {}, f"hexport check '{model}' --target {soc.chip}"
     )
+    evidence = _ask(source, shapes, soc, (), limits, native_log)
+    found = scheme_of(source.graph, evidence.types)
+    _refuse_other_scheme(scheme, found)
+    return _verdict(str(model), source, soc, found, shapes, evidence, notes)
+
+
+def check_and_run(
+    path: Path, soc: facts.Soc, samples: Sequence[Sample], *, limits: Limits | None = None
+) -> tuple[Verdict, tuple[Outputs, ...]]:
+    """The verdict on a model with fixed shapes, and what the NPU's own arithmetic gives for ``samples``.
+
+    Both come from one session, because compiling can take minutes.
+    """
+    source = read(path)
+    shapes = fix_shapes(source.graph, {}, {}, "")
+    evidence = _ask(source, shapes, soc, samples, limits)
+    scheme = scheme_of(source.graph, evidence.types)
+    return _verdict(str(path), source, soc, scheme, shapes, evidence, []), evidence.outputs
+
+
+def _ask(
+    source: Model,
+    shapes: dict[str, Shape],
+    soc: facts.Soc,
+    samples: Sequence[Sample],
+    limits: Limits | None,
+    native_log: Path | None = None,
+) -> Evidence:
     with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
         workdir = Path(folder)
         try:
-            evidence = probe(stage(source, shapes, workdir), soc, workdir, limits=limits)
+            return probe(stage(source, shapes, workdir), soc, workdir, samples=samples, limits=limits)
         except BackendError as error:
             raise _explained(error, source.graph, soc) from error
         finally:
             if native_log is not None:
                 keep_logs({"check": workdir / "native.log"}, native_log)
-    found = scheme_of(source.graph, evidence.types)
-    _refuse_other_scheme(scheme, found)
-    return _verdict(str(model), source, soc, found, shapes, evidence, notes)
 
 
 def _explained(error: BackendError, graph: Graph, soc: facts.Soc) -> BackendError:

@@ -65,10 +65,10 @@ class Standing:
 def stand(bench: Workbench, model: ir.Model) -> Standing:
     """Ask the backend, then run on its arithmetic."""
     try:
-        verdict = bench.verdict(model)
-        return Standing(verdict, None, bench.on_htp(model))
+        verdict, htp = bench.on_npu(model)
     except (BackendError, WorkerError) as error:
         return Standing(None, error, None)
+    return Standing(verdict, None, htp)
 
 
 def clean(bench: Workbench, standing: Standing) -> Standing:

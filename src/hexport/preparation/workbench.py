@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from hexport import facts
-from hexport.backend.running import run_on_cpu, run_on_htp
+from hexport.backend.running import run_on_cpu
 from hexport.errors import HexportError
-from hexport.observe.check import check
+from hexport.observe.check import check_and_run
 from hexport.observe.comparing import Comparison, compare
 from hexport.observe.verdict import Verdict
 from hexport.toolchain import Limits
@@ -68,17 +68,14 @@ class Workbench:
         results = run_on_cpu(self.save(model), self.samples, limits=self.limits)
         return compare(self.reference, results.outputs)  # type: ignore[arg-type]
 
-    def on_htp(self, model: ir.Model) -> Comparison:
-        """The model on the NPU's own arithmetic against the reference, on the first samples.
+    def on_npu(self, model: ir.Model) -> tuple[Verdict, Comparison]:
+        """What the backend says of it, and how near its arithmetic comes to the reference.
 
-        The simulator takes seconds to minutes for one, and this is asked for every cure that is tried.
+        The simulator takes seconds to minutes for a sample, and this is asked for every cure that is tried.
         """
-        results = run_on_htp(self.save(model), self.samples[:HTP_SAMPLES], self.target, limits=self.limits)
-        return compare(self.reference[:HTP_SAMPLES], results.outputs)  # type: ignore[arg-type]
-
-    def verdict(self, model: ir.Model) -> Verdict:
-        """What the backend says of it."""
-        return check(self.save(model), target=self.target.soc_model, limits=self.limits)
+        path, samples = self.save(model), self.samples[:HTP_SAMPLES]
+        verdict, outputs = check_and_run(path, self.target, samples, limits=self.limits)
+        return verdict, compare(self.reference[:HTP_SAMPLES], outputs)  # type: ignore[arg-type]
 
     def drop_since(self, count: int, why: str) -> None:
         """Record that what was kept after the first ``count`` attempts was undone after all."""
