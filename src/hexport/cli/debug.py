@@ -1,0 +1,129 @@
+"""``hexport debug``: from a failure to what makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hexport.cli.main import EXIT_OK, EXIT_SHORT
+from hexport.cli.model_options import dims_option, input_shapes_option, limits_options, make_limits
+from hexport.cli.output import console, json_option, print_json
+from hexport.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from hexport.faultfinding.reduce import Step
+
+
+@click.group()
+def command() -> None:
+    """Find out what in a model makes it fail."""
+
+
+@command.command("reduce")
+@click.argument("model")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The smallest piece that fails; its inputs go beside it, as .npz.",
+)
+@click.option("--target", help="The chip: SM8650, 57 or 'snapdragon 8 gen 3'.")
+@dims_option
+@input_shapes_option
+@click.option(
+    "--below",
+    type=float,
+    metavar="DB",
+    help="Results this far from the CPU's are a failure. [default: 30]",
+)
+@click.option(
+    "--calib",
+    type=click.Path(path_type=Path),
+    metavar="FILE.npz",
+    help="Real inputs to run on: an array an input, samples first; the first sample is used.",
+)
+@click.option(
+    "--check",
+    metavar="COMMAND",
+    help="A command with {model} in it, started without a shell; exit code 0: the failure still shows.",
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="S",
+    help="Seconds after which the smallest piece so far is taken. [default: none]",
+)
+@limits_options
+@json_option
+def reduce_command(
+    model: str,
+    output: Path,
+    target: str | None,
+    dims: dict[str, int],
+    input_shapes: dict[str, tuple[int, ...]],
+    below: float | None,
+    calib: Path | None,
+    check: str | None,
+    budget: float | None,
+    timeout: float,
+    memory_limit: int | None,
+    as_json: bool,
+) -> int:
+    """Cut MODEL down to the smallest piece that fails in the same way.
+
+    MODEL is an ONNX file, or zoo:NAME. The failure is what the compiler or the simulator does for
+    --target: an error, a crash, a time-out, or wrong results; or what the command of --check says.
+    Exit code 1: the model does not fail.
+    """
+    try:
+        from hexport.faultfinding.verb import debug_reduce
+        from hexport.faultfinding.view import show
+    except ModuleNotFoundError as error:
+        raise MissingDependency(
+            f"debug reduce needs {error.name}, which is not in the core install",
+            next="pip install 'hexport[build]'",
+        ) from error
+
+    with _counting(f"reducing {model}") as progress:
+        result = debug_reduce(
+            model,
+            output=output,
+            target=target,
+            dims=dims,
+            input_shapes=input_shapes,
+            below=below,
+            calib=calib,
+            check=check,
+            budget=budget,
+            limits=make_limits(timeout, memory_limit),
+            progress=progress,
+        )
+    if as_json:
+        print_json(result.to_json())
+    else:
+        show(result, console())
+    return EXIT_OK if result.failure is not None else EXIT_SHORT
+
+
+@contextmanager
+def _counting(what: str) -> Iterator[Callable[[Step], None]]:
+    """A line on stderr that says how small the piece is by now, for people at a terminal only."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    terminal = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as progress:
+        task = progress.add_task(escape(what), total=None)
+
+        def update(step: Step) -> None:
+            line = f"{what}: {step.nodes} of {step.of} nodes, piece {step.tried + 1}"
+            progress.update(task, description=escape(line))
+
+        yield update

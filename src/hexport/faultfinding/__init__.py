@@ -1,0 +1,1 @@
+"""From a model that fails to the smallest piece of it that fails in the same way."""
