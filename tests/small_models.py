@@ -83,3 +83,46 @@ def mostly_structure() -> onnx.ModelProto:
 def save(proto: onnx.ModelProto, path: Path) -> Path:
     path.write_bytes(proto.SerializeToString())
     return path
+
+
+def external(
+    proto: onnx.ModelProto, folder: Path, location: str = "weights.bin", *, write: int | None = None
+) -> Path:
+    """The model with its first initializer in ``location``; ``write`` bytes of it, all when None."""
+    tensor = proto.graph.initializer[0]
+    raw = tensor.raw_data
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, text in (("location", location), ("offset", "0"), ("length", str(len(raw)))):
+        tensor.external_data.add(key=key, value=text)
+    if write != 0:
+        (folder / location).write_bytes(raw[:write])
+    return save(proto, folder / "m.onnx")
+
+
+def sparse(dense: np.ndarray, name: str, *, flat: bool) -> onnx.SparseTensorProto:
+    """A sparse constant whose indices count elements (``flat``) or name each axis."""
+    where = np.flatnonzero(dense) if flat else np.argwhere(dense)
+    values = constant(name, dense[dense != 0])
+    return helper.make_sparse_tensor(values, constant("", where.astype(np.int64)), dense.shape)
+
+
+def with_functions() -> onnx.ModelProto:
+    """x → Wave → Wave → y, where Wave calls Leak, with an attribute passed on and another left to default."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    leaky = helper.make_node("LeakyRelu", ["a"], ["b"], name="leaky")
+    leaky.attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    leak = helper.make_function("local", "Leak", ["a"], ["b"], [leaky], opsets[:1], ["slope"])
+    inner = helper.make_node("Leak", ["a"], ["mid"], domain="local", name="leak")
+    inner.attribute.add(name="slope", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    nodes = [inner, helper.make_node("Erf", ["mid"], ["b"], name="erf")]
+    default = [helper.make_attribute("slope", 0.25)]
+    wave = helper.make_function("local", "Wave", ["a"], ["b"], nodes, opsets, [], default)
+    calls = [
+        helper.make_node("Wave", ["x"], ["mid"], domain="local", name="first", slope=0.5),
+        helper.make_node("Wave", ["mid"], ["y"], domain="local", name="second"),
+    ]
+    proto = model(calls, [value("x", [4, 16])], [value("y", [4, 16])])
+    proto.opset_import.append(opsets[1])
+    proto.functions.extend([leak, wave])
+    return proto

@@ -68,3 +68,37 @@ def test_what_the_task_would_decide() -> None:
 def test_a_missing_output() -> None:
     (output,) = compare([{"y": np.zeros(1)}], [{}]).outputs
     assert output.note == "the output is missing"
+
+
+def agreement(old: np.ndarray, new: np.ndarray) -> tuple[str, float] | None:
+    found = compare([{"y": old}], [{"y": new}]).agreement
+    return (found.by, found.share) if found else None
+
+
+def test_probabilities_apart_are_judged_by_a_threshold() -> None:
+    old = np.array([[0.1, 0.9, 0.6, 0.2]])
+    assert agreement(old, np.array([[0.2, 0.7, 0.4, 0.49]])) == ("threshold", 0.75)
+    assert agreement(old, np.array([[np.nan, 0.7, 0.6, 0.2]])) == ("threshold", 0.75)
+    assert agreement(old[:, :2], old[:, :2]) == ("threshold", 1.0)
+
+
+def test_one_choice_is_judged_by_its_largest_entry() -> None:
+    old = np.array([[0.2, 0.5, 0.3], [0.4, 0.3, 0.3]])
+    new = np.array([[0.2, 0.4, 0.4001], [0.5, 0.2, 0.3]])
+    assert agreement(old, new) == ("argmax", 0.5)
+    assert agreement(10 * old, 10 * new) == ("argmax", 0.5)
+
+
+@pytest.mark.parametrize("old", [np.array([1.5, -2.0]), np.array([1, 0]), np.array(3.0), np.zeros((0, 4))])
+def test_outputs_that_decide_nothing(old: np.ndarray) -> None:
+    assert agreement(old, old) is None
+
+
+def test_the_output_that_agrees_least_counts() -> None:
+    sure, torn = np.array([0.1, 0.9]), np.array([0.4, 0.4])
+    result = compare(
+        [{"a": sure, "b": sure, "c": np.array([7.0])}], [{"a": sure, "b": torn, "c": np.zeros(1)}]
+    )
+    assert result.agreement is not None
+    assert result.agreement.share == 0.5
+    assert str(result.agreement) == "50.0 % (threshold)"

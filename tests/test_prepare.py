@@ -52,7 +52,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     helper.set_model_props(source, {"author": "tester"})
     path = small.save(source, folder / "m.onnx")
     result = prepare(
-        path, output=folder / "out.onnx", target="SM8650", dims={"batch": 2}, frozen={"sr": "16000"}
+        path, output=folder / "out.onnx", target="SM8650", dims={"batch": 2}, freeze={"sr": "16000"}
     )
     assert result.full
     assert result.after.htp is not None
@@ -85,7 +85,7 @@ def test_names_types_and_metadata_are_kept(prepared: tuple[Path, Path]) -> None:
 
 def test_the_same_gives_the_same_bytes(prepared: tuple[Path, Path], tmp_path: Path) -> None:
     again = tmp_path / "again.onnx"
-    prepare(prepared[0], output=again, target="SM8650", dims={"batch": 2}, frozen={"sr": "16000"})
+    prepare(prepared[0], output=again, target="SM8650", dims={"batch": 2}, freeze={"sr": "16000"})
     assert again.read_bytes() == prepared[1].read_bytes()
 
 
@@ -113,8 +113,8 @@ def test_a_step_that_breaks_the_model_is_dropped(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"frozen": {"rate": "1"}}, "no such input"),
-        ({"frozen": {"sr": "often"}}, "not a value"),
+        ({"freeze": {"rate": "1"}}, "no such input"),
+        ({"freeze": {"sr": "often"}}, "not a value"),
         ({"rules": "NoSuchRule"}, "no rule 'NoSuchRule'"),
         ({"output": Path("no", "such", "folder", "o.onnx")}, "no folder"),
     ],

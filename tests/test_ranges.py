@@ -50,15 +50,15 @@ def test_small_chunks_find_the_same(monkeypatch: object) -> None:
     model = ir.from_proto(log_of_squares())
     whole = measure_ranges(model, samples()[:1])
     monkeypatch.setattr(ranges_module, "_CHUNK", 130)  # type: ignore[attr-defined]
-    assert len(list(ranges_module._chunks(model))) > 1
+    assert len(list(ranges_module._chunks(model, 1))) > 1
     assert measure_ranges(model, samples()[:1]) == whole
 
 
 def test_dangers_are_named_where_they_begin() -> None:
     model = ir.from_proto(log_of_squares())
     measured = measure_ranges(model, samples()[:1])
-    overflow = Finding(Danger.OVERFLOW, "sum", "ReduceSum", measured["sum"].magnitude)
-    floor = Finding(Danger.LOST_FLOOR, "floor", "Max", float(np.float32(1e-10)))
+    overflow = Finding(Danger.OVERFLOW, "sum", "ReduceSum", "sum", measured["sum"].magnitude)
+    floor = Finding(Danger.LOST_FLOOR, "floor", "Max", "floor", float(np.float32(1e-10)))
     assert set(find_dangers(model, measured)) == {overflow, floor}
 
 

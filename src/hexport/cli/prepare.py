@@ -12,7 +12,7 @@ from hexport.cli.output import console, json_option, print_json, waiting
 from hexport.errors import MissingDependency
 
 
-def _parse_frozen(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def _parse_freeze(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     result: dict[str, str] = {}
     for value in values:
         name, equals, text = value.partition("=")
@@ -36,10 +36,9 @@ def _parse_frozen(_: click.Context, __: click.Parameter, values: tuple[str, ...]
 @input_shapes_option
 @click.option(
     "--freeze",
-    "frozen",
     multiple=True,
     metavar="INPUT=VALUE",
-    callback=_parse_frozen,
+    callback=_parse_freeze,
     help="An input that always has this value. Repeatable.",
 )
 @click.option(
@@ -57,7 +56,7 @@ def command(
     target: str,
     dims: dict[str, int],
     input_shapes: dict[str, tuple[int, ...]],
-    frozen: dict[str, str],
+    freeze: dict[str, str],
     calib: Path | None,
     rules: str | None,
     timeout: float,
@@ -84,7 +83,7 @@ def command(
             target=target,
             dims=dims,
             input_shapes=input_shapes,
-            frozen=frozen or None,
+            freeze=freeze or None,
             calib=calib,
             rules=rules,
             limits=make_limits(timeout, memory_limit),

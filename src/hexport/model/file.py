@@ -132,7 +132,11 @@ def _tensors(graph: Any) -> Iterator[Any]:
     for sparse in graph.sparse_initializer:
         yield sparse.values
         yield sparse.indices
-    for node in graph.node:
+    yield from _node_tensors(graph.node)
+
+
+def _node_tensors(nodes: Any) -> Iterator[Any]:
+    for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
@@ -141,16 +145,28 @@ def _tensors(graph: Any) -> Iterator[Any]:
                 yield from _tensors(body)
 
 
+def is_external(tensor: Any) -> bool:
+    """Whether its numbers are in another file."""
+    return bool(tensor.data_location == _EXTERNAL)
+
+
 def has_external_data(proto: Any) -> bool:
     """Whether any tensor is kept in another file."""
-    return any(tensor.data_location == _EXTERNAL for tensor in _tensors(proto.graph))
+    return any(is_external(tensor) for tensor in stored_tensors(proto))
+
+
+def stored_tensors(proto: Any) -> Iterator[Any]:
+    """Every tensor with numbers in it, wherever it is in the model."""
+    yield from _tensors(proto.graph)
+    for function in proto.functions:
+        yield from _node_tensors(function.node)
 
 
 def _check_external_data(path: Path, proto: Any) -> None:
     folder = path.parent.resolve()
     sizes: dict[Path, int] = {}
-    for tensor in _tensors(proto.graph):
-        if tensor.data_location != _EXTERNAL:
+    for tensor in stored_tensors(proto):
+        if not is_external(tensor):
             continue
         entries = {bytes(e.key): bytes(e.value) for e in tensor.external_data}
         location = os.fsdecode(entries.get(b"location", b""))

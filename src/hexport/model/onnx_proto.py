@@ -27,7 +27,16 @@ _MESSAGES: dict[str, tuple[str, ...]] = {
     ),
     "OperatorSetIdProto": ("1 domain bytes", "2 version int64"),
     "StringStringEntryProto": ("1 key bytes", "2 value bytes"),
-    "FunctionProto": ("1 name bytes", "7 *node NodeProto", "10 domain bytes"),
+    "FunctionProto": (
+        "1 name bytes",
+        "4 *input bytes",
+        "5 *output bytes",
+        "7 *node NodeProto",
+        "9 *opset_import OperatorSetIdProto",
+        "10 domain bytes",
+        "11 *attribute_proto AttributeProto",
+        "13 overload bytes",
+    ),
     "GraphProto": (
         "1 *node NodeProto",
         "2 name bytes",
@@ -44,6 +53,7 @@ _MESSAGES: dict[str, tuple[str, ...]] = {
         "4 op_type bytes",
         "5 *attribute AttributeProto",
         "7 domain bytes",
+        "8 overload bytes",
     ),
     "AttributeProto": (
         "1 name bytes",
@@ -56,6 +66,7 @@ _MESSAGES: dict[str, tuple[str, ...]] = {
         "10 *tensors TensorProto",
         "11 *graphs GraphProto",
         "20 type int32",
+        "21 ref_attr_name bytes",
     ),
     "TensorProto": (
         "1 *dims int64",
@@ -66,7 +77,14 @@ _MESSAGES: dict[str, tuple[str, ...]] = {
     ),
     "SparseTensorProto": ("1 values TensorProto", "2 indices TensorProto", "3 *dims int64"),
     "ValueInfoProto": ("1 name bytes", "2 type TypeProto"),
-    "TypeProto": ("1 tensor_type TypeProto_Tensor",),
+    # Only whether it is one of the others is looked at, so their contents stay bytes.
+    "TypeProto": (
+        "1 tensor_type TypeProto_Tensor",
+        "4 sequence_type bytes",
+        "5 map_type bytes",
+        "8 sparse_tensor_type bytes",
+        "9 optional_type bytes",
+    ),
     "TypeProto_Tensor": ("1 elem_type int32", "2 shape TensorShapeProto"),
     "TensorShapeProto": ("1 *dim TensorShapeProto_Dimension",),
     "TensorShapeProto_Dimension": ("1 dim_value int64", "2 dim_param bytes"),

@@ -14,8 +14,12 @@ from typing import Any
 from hexport.model import dtypes
 from hexport.model.file import NotOnnx, bodies, load, nodes
 from hexport.model.graph import Dim, Graph, Node, TensorType
+from hexport.model.inlining import inline
+from hexport.model.soundness import check_soundness
 
 _INT, _FLOAT, _STRING, _INTS = 2, 1, 3, 7
+_FIRST_WITH_DEFAULTS = 4
+"""Files of an older IR list every weight as an input, and mean constants."""
 
 
 @dataclass(frozen=True)
@@ -26,23 +30,31 @@ class Model:
     graph: Graph
     opsets: dict[str, int]
     producer: str
+    defaults: tuple[str, ...]
+    """Inputs that have a value of their own, which a caller may replace."""
     proto: Any
-    """The parsed ModelProto, with unique node names; for ``staging.py`` only."""
+    """The parsed ModelProto, functions written out, with unique node names; for ``staging.py`` only."""
 
 
 def read(path: Path) -> Model:
     """Read and look over a model file, or raise a :class:`ModelError` that says what is wrong."""
     proto = load(path)
     try:
+        inline(proto)
         _make_names_unique(proto.graph)
         graph = _graph(proto.graph)
+        functions = frozenset((_text(f.domain), _text(f.name)) for f in proto.functions)
         opsets = {_text(o.domain) or "ai.onnx": o.version for o in proto.opset_import}
         producer = f"{_text(proto.producer_name)} {_text(proto.producer_version)}".strip()
     except (UnicodeDecodeError, RecursionError) as error:
         raise NotOnnx(
             f"{path} is not a sound ONNX model", why=str(error), next="export or download the model again"
         ) from error
-    return Model(path, graph, opsets, producer, proto)
+    check_soundness(path, graph, functions)
+    defaults = tuple(_text(v.name) for v in proto.graph.input if _text(v.name) in graph.constants)
+    if proto.ir_version < _FIRST_WITH_DEFAULTS:
+        defaults = ()
+    return Model(path, graph, opsets, producer, defaults, proto)
 
 
 def _make_names_unique(graph: Any) -> None:
@@ -97,6 +109,14 @@ _ATTRIBUTE_VALUES: dict[int, Callable[[Any], int | float | bytes | tuple[int, ..
 }
 
 
+_NOT_TENSORS = {
+    "sequence_type": "sequence",
+    "map_type": "map",
+    "optional_type": "optional",
+    "sparse_tensor_type": "sparse tensor",
+}
+
+
 def _attribute(attribute: Any) -> int | float | bytes | tuple[int, ...] | None:
     reader = _ATTRIBUTE_VALUES.get(attribute.type)
     return reader(attribute) if reader else None
@@ -108,7 +128,8 @@ def _tensor(tensor: Any) -> TensorType:
 
 def _value(value: Any) -> TensorType:
     if not value.HasField("type") or not value.type.HasField("tensor_type"):
-        return TensorType("undefined", None)
+        kinds = (kind for kind in _NOT_TENSORS if value.HasField("type") and value.type.HasField(kind))
+        return TensorType(_NOT_TENSORS.get(next(kinds, ""), "undefined"), None)
     tensor = value.type.tensor_type
     shape = tuple(_dim(d) for d in tensor.shape.dim) if tensor.HasField("shape") else None
     return TensorType(dtypes.from_number(tensor.elem_type), shape)

@@ -11,10 +11,17 @@ from pathlib import Path
 from typing import Any
 
 
-def cpu_session(model: Path) -> Any:
-    """An onnxruntime session on the CPU, with onnxruntime's telemetry off."""
+def cpu_session(model: Path, *, optimize: bool = True, threads: int = 0) -> Any:
+    """An onnxruntime session on the CPU, with onnxruntime's telemetry off.
+
+    ``optimize=False`` for QDQ models, whose results onnxruntime's fusions shift.
+    """
     # It must be set before the library is loaded; a user's own setting stays.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime as ort
 
-    return ort.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    if not optimize:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])

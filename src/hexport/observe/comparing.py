@@ -17,6 +17,21 @@ if TYPE_CHECKING:
 EXACT = math.inf
 _FEWEST_CLASSES = 3
 """Along an axis of fewer the largest one decides nothing."""
+_THRESHOLD = 0.5
+_WHOLE = 1e-2
+"""Probabilities of one choice add up to 1, but for rounding."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What a user of the outputs would decide: how often the same."""
+
+    by: str
+    """``argmax``, the largest entry along the last axis, or ``threshold``, above or below 0.5."""
+    share: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.share:.1f} % ({self.by})"
 
 
 @dataclass(frozen=True)
@@ -30,8 +45,19 @@ class OutputComparison:
     """Largest absolute difference."""
     same_argmax: float | None
     """Share of positions with the same largest entry along the last axis; None where that means nothing."""
+    same_side: float | None = None
+    """Share of elements on the same side of 0.5; None unless all of the reference lies within 0 and 1."""
+    one_choice: bool = False
+    """Whether the reference's rows are the probabilities of one choice: within 0 and 1, adding up to 1."""
     note: str = ""
     """Set when the two cannot be compared: another shape or dtype."""
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """The measure that suits the output: probabilities apart from each other are judged one by one."""
+        if self.same_side is not None and not (self.one_choice and self.same_argmax is not None):
+            return Agreement("threshold", self.same_side)
+        return None if self.same_argmax is None else Agreement("argmax", self.same_argmax)
 
 
 @dataclass(frozen=True)
@@ -48,6 +74,12 @@ class Comparison:
     @property
     def worst(self) -> OutputComparison | None:
         return min(self.outputs, key=lambda output: output.sqnr_db, default=None)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """Of the output that agrees least; None when none decides anything."""
+        found = [output.agreement for output in self.outputs if output.agreement is not None]
+        return min(found, key=lambda agreement: agreement.share, default=None)
 
 
 def compare(expected: Sequence[Outputs], got: Sequence[Outputs]) -> Comparison:
@@ -68,13 +100,19 @@ def _compare_one(name: str, expected: Sequence[Outputs], got: Sequence[Outputs])
         if old.shape != new.shape or old.dtype != new.dtype:
             note = f"{old.dtype}{list(old.shape)} became {new.dtype}{list(new.shape)}"
             return OutputComparison(name, -math.inf, math.inf, None, note=note)
-    agreements = [share for old, new in pairs if (share := _same_argmax(old, new)) is not None]
+    probabilities = all(_within_0_and_1(old) for old, _ in pairs)
     return OutputComparison(
         name,
         sqnr_db=median(_sqnr(old, new) for old, new in pairs),
         worst_error=max(_worst_error(old, new) for old, new in pairs),
-        same_argmax=sum(agreements) / len(agreements) if agreements else None,
+        same_argmax=_mean([share for old, new in pairs if (share := _same_argmax(old, new)) is not None]),
+        same_side=_mean([_same_side(old, new) for old, new in pairs]) if probabilities else None,
+        one_choice=probabilities and all(_adds_up_to_1(old) for old, _ in pairs),
     )
+
+
+def _mean(shares: list[float]) -> float | None:
+    return sum(shares) / len(shares) if shares else None
 
 
 def _sqnr(old: NDArray[np.generic], new: NDArray[np.generic]) -> float:
@@ -108,9 +146,37 @@ def _worst_error(old: NDArray[np.generic], new: NDArray[np.generic]) -> float:
 def _same_argmax(old: NDArray[np.generic], new: NDArray[np.generic]) -> float | None:
     import numpy as np
 
-    if old.ndim == 0 or old.shape[-1] < _FEWEST_CLASSES or not np.issubdtype(old.dtype, np.floating):
+    if (
+        old.ndim == 0
+        or old.size == 0
+        or old.shape[-1] < _FEWEST_CLASSES
+        or not np.issubdtype(old.dtype, np.floating)
+    ):
         return None
     return float(np.mean(old.argmax(-1) == new.argmax(-1)))
+
+
+def _within_0_and_1(old: NDArray[np.generic]) -> bool:
+    import numpy as np
+
+    if old.size == 0 or not np.issubdtype(old.dtype, np.floating):
+        return False
+    numbers = old.astype(np.float64)
+    return bool((numbers >= 0).all() and (numbers <= 1).all())
+
+
+def _adds_up_to_1(old: NDArray[np.generic]) -> bool:
+    import numpy as np
+
+    return old.ndim > 0 and bool(np.allclose(old.astype(np.float64).sum(-1), 1.0, atol=_WHOLE))
+
+
+def _same_side(old: NDArray[np.generic], new: NDArray[np.generic]) -> float:
+    import numpy as np
+
+    before, after = old.astype(np.float64), new.astype(np.float64)
+    # What is not a number is on neither side.
+    return float(np.mean(((before >= _THRESHOLD) == (after >= _THRESHOLD)) & ~np.isnan(after)))
 
 
 def _is_number(array: NDArray[np.generic]) -> bool:

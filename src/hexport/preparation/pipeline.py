@@ -24,6 +24,10 @@ GOOD_DB = 60.0
 """fp16 itself leaves about this much; there is nothing to gain above it."""
 
 _NOISE_DB = 2.0
+_ENOUGH_DB = 40.0
+_SLOW_SECONDS = 30.0
+_MUCH_FASTER = 3.0
+"""A compile of minutes is worth a few dB, where enough of them are left."""
 
 RuleSource = Callable[[Purpose], Sequence[Rule]]
 
@@ -45,10 +49,18 @@ class Standing:
         return (True, -len(self.verdict.cpu_nodes), -len(self.verdict.partitions), quality)
 
     def holds_against(self, other: Standing) -> bool:
-        """Whether this is as good, but for a difference in quality that means nothing."""
+        """Whether this is as good, but for a difference in quality that means nothing or is paid for."""
         *mine, quality = self.rank
         *theirs, wanted = other.rank
-        return mine > theirs or (mine == theirs and quality >= wanted - _NOISE_DB)
+        if mine != theirs:
+            return mine > theirs
+        return quality >= wanted - _NOISE_DB or (quality >= _ENOUGH_DB and self._saves_minutes(other))
+
+    def _saves_minutes(self, other: Standing) -> bool:
+        if self.verdict is None or other.verdict is None:
+            return False
+        slow = other.verdict.compile_seconds
+        return slow > _SLOW_SECONDS and slow > _MUCH_FASTER * self.verdict.compile_seconds
 
     def __str__(self) -> str:
         if self.verdict is None:
@@ -71,19 +83,26 @@ def stand(bench: Workbench, model: ir.Model) -> Standing:
     return Standing(verdict, None, htp)
 
 
-def clean(bench: Workbench, standing: Standing) -> Standing:
-    """The libraries' clean-up, each step proved on its own."""
+def clean(bench: Workbench, rules: RuleSource, standing: Standing) -> Standing:
+    """The libraries' clean-up and the cures of the compiler's faults, each step proved on its own."""
 
     def change(name: str, step: cleaning.Step) -> Callable[[], bool]:
         return lambda: bench.try_change(name, lambda model: step(model, bench.folder))
 
-    return _settle(bench, standing, [change(name, step) for name, step in cleaning.STEPS])
+    steps = [change(name, step) for name, step in cleaning.STEPS]
+    cures = [partial(_apply, bench, type(rule)) for rule in rules(Purpose.FAULT)]
+    # Asking the backend is what takes long: all at once first, and only if that harms by parts.
+    start, done = bench.model, len(bench.attempts)
+    after = _together(bench, [*steps, *cures])
+    if after is None or after.holds_against(standing):
+        return after or standing
+    bench.model = start
+    del bench.attempts[done:]
+    return _settle(bench, _settle(bench, standing, steps), cures)
 
 
 def improve(bench: Workbench, rules: RuleSource, standing: Standing) -> Standing:
     """Rewrite until nothing improves; gives how the model stands at the end."""
-    faults = rules(Purpose.FAULT)
-    standing = _settle(bench, standing, [partial(_apply, bench, type(rule)) for rule in faults])
     for _ in range(_MOST_ROUNDS):
         better = _support_round(bench, rules(Purpose.SUPPORT), standing)
         if better is None:
@@ -98,12 +117,9 @@ def _settle(bench: Workbench, standing: Standing, changes: Sequence[Callable[[],
     What is the same on the CPU need not be on the NPU: the compiler's own fusions depend on the form.
     """
     start, done = bench.model, len(bench.attempts)
-    made = [change() for change in changes]
-    if not any(made):
-        return standing
-    after = stand(bench, bench.model)
-    if after.holds_against(standing):
-        return after
+    together = _together(bench, changes)
+    if together is None or together.holds_against(standing):
+        return together or standing
     bench.model = start
     del bench.attempts[done:]
     for change in changes:
@@ -117,6 +133,12 @@ def _settle(bench: Workbench, standing: Standing, changes: Sequence[Callable[[],
             bench.model = model
             bench.drop_since(done, f"the NPU does worse with it: {after}")
     return standing
+
+
+def _together(bench: Workbench, changes: Sequence[Callable[[], bool]]) -> Standing | None:
+    """How the model stands after all of them; None when none changed anything."""
+    made = [change() for change in changes]
+    return stand(bench, bench.model) if any(made) else None
 
 
 def _apply(bench: Workbench, kind: type[Rule]) -> bool:

@@ -7,7 +7,8 @@ memory stays bounded; of each array only the range is kept.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from math import inf, isfinite, prod
@@ -79,24 +80,32 @@ class Finding:
     tensor: str
     op: str
     """The operator that makes the tensor, or takes the constant."""
+    node: str
+    """Its name."""
     value: float
 
 
 def measure_ranges(
-    model: ir.Model, samples: Sequence[Mapping[str, NDArray[np.generic]]], *, limits: Limits | None = None
+    model: ir.Model,
+    samples: Sequence[Mapping[str, NDArray[np.generic]]],
+    *,
+    folder: Path | None = None,
+    limits: Limits | None = None,
 ) -> dict[str, Range]:
-    """The range of every float tensor of the main graph that is not a constant, by name."""
+    """The range of every float tensor of the main graph that is not a constant, by name.
+
+    ``folder`` is for files on the way, and where the model's external data is found, if it has any.
+    """
     ranges: dict[str, Range] = {}
-    for names in _chunks(model):
-        with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
-            path = _exposing(model, names, Path(folder))
-            for sample in samples:
-                (outputs,) = run_on_cpu(path, [sample], optimize=False, limits=limits).outputs
+    for names in _chunks(model, len(samples)):
+        with _exposing(model, names, folder) as path:
+            for outputs in run_on_cpu(path, samples, optimize=False, limits=limits).outputs:
                 for name in names:
                     found = range_of(outputs[name])
                     ranges[name] = found.joined(ranges[name]) if name in ranges else found
     for name in (str(value.name) for value in model.graph.inputs if value.dtype in _FLOATS):
-        for sample in samples:
+        # An input with a default value may be left out.
+        for sample in (sample for sample in samples if name in sample):
             found = range_of(sample[name])
             ranges[name] = found.joined(ranges[name]) if name in ranges else found
     return ranges
@@ -118,7 +127,7 @@ def range_of(array: NDArray[np.generic]) -> Range:
     )
 
 
-def _chunks(model: ir.Model) -> Iterable[list[str]]:
+def _chunks(model: ir.Model, samples: int) -> Iterable[list[str]]:
     names: list[str] = []
     size = 0
     for node in model.graph:
@@ -126,7 +135,7 @@ def _chunks(model: ir.Model) -> Iterable[list[str]]:
             if not value.name or constant(value) is not None or value.dtype not in (*_FLOATS, None):
                 continue
             shape = fixed_shape(value)
-            count = _UNKNOWN if shape is None else prod(shape)
+            count = samples * (_UNKNOWN if shape is None else prod(shape))
             if names and size + count > _CHUNK:
                 yield names
                 names, size = [], 0
@@ -136,14 +145,16 @@ def _chunks(model: ir.Model) -> Iterable[list[str]]:
         yield names
 
 
-def _exposing(model: ir.Model, names: list[str], folder: Path) -> Path:
+@contextmanager
+def _exposing(model: ir.Model, names: list[str], folder: Path | None) -> Iterator[Path]:
     copy = model.clone()
     wanted = set(names)
     values = [value for node in copy.graph for value in node.outputs if value.name in wanted]
     copy.graph.outputs[:] = values
-    path = folder / "exposed.onnx"
-    ir.save(copy, path)
-    return path
+    with tempfile.TemporaryDirectory(prefix="hexport-") as own:
+        path = (folder or Path(own)) / "ranges.onnx"
+        ir.save(copy, path)
+        yield path
 
 
 def find_dangers(model: ir.Model, ranges: Mapping[str, Range]) -> tuple[Finding, ...]:
@@ -161,9 +172,9 @@ def find_dangers(model: ir.Model, ranges: Mapping[str, Range]) -> tuple[Finding,
 
 def _of_range(node: ir.Node, name: str, measured: Range, inputs: Sequence[Range]) -> Iterable[Finding]:
     if measured.magnitude > LARGEST and all(r.magnitude <= LARGEST for r in inputs):
-        yield Finding(Danger.OVERFLOW, name, node.op_type, measured.magnitude)
+        yield Finding(Danger.OVERFLOW, name, node.op_type, str(node.name), measured.magnitude)
     elif 0 < measured.magnitude < SMALLEST_NORMAL and all(r.magnitude >= SMALLEST_NORMAL for r in inputs):
-        yield Finding(Danger.UNDERFLOW, name, node.op_type, measured.magnitude)
+        yield Finding(Danger.UNDERFLOW, name, node.op_type, str(node.name), measured.magnitude)
 
 
 def _of_constants(node: ir.Node) -> Iterable[Finding]:
@@ -178,9 +189,9 @@ def _of_constants(node: ir.Node) -> Iterable[Finding]:
             continue
         number = scalar(value)
         if floors and number is not None and 0 < abs(number) < SMALLEST:
-            yield Finding(Danger.LOST_FLOOR, str(value.name), node.op_type, number)
+            yield Finding(Danger.LOST_FLOOR, str(value.name), node.op_type, str(node.name), number)
         largest = max(float(array.max()), -float(array.min()), key=abs)
         # Clip(·, f, +∞) is how exporters write "no upper bound".
         if abs(largest) > LARGEST and not (node.op_type == "Clip" and not isfinite(largest)):
             signed = float(array.max()) if abs(float(array.max())) == abs(largest) else float(array.min())
-            yield Finding(Danger.GIANT_CONSTANT, str(value.name), node.op_type, signed)
+            yield Finding(Danger.GIANT_CONSTANT, str(value.name), node.op_type, str(node.name), signed)

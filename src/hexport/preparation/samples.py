@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     Sample = dict[str, Array]
 
 COUNT = 3
+_NUMBERS = re.compile(r"bool|float(16|32|64)|u?int(8|16|32|64)")
 
 
 class BadSamples(HexportError, ValueError):
@@ -47,6 +49,7 @@ def find_samples(
     calib: Path | None,
 ) -> Samples:
     """The best there is: ``--calib``, else the zoo's test inputs, else random numbers."""
+    _refuse_other_than_numbers(graph, frozen)
     if calib is not None:
         return _from_file(calib, graph, shapes, frozen)
     if str(model).startswith("zoo:"):
@@ -56,6 +59,16 @@ def find_samples(
                 tuple({**s, **frozen} for s in zoo.inputs(name, count=COUNT, split="test")), real=True
             )
     return Samples(tuple(_random(graph, shapes, frozen, seed) for seed in range(COUNT)), real=False)
+
+
+def _refuse_other_than_numbers(graph: Graph, frozen: Mapping[str, Array]) -> None:
+    for name, tensor in graph.inputs.items():
+        if name not in frozen and not _NUMBERS.fullmatch(tensor.dtype):
+            raise BadSamples(
+                f"input {name!r} is {tensor.dtype}, and prepare can prove changes on plain numbers only",
+                why="the NPU takes no such input",
+                next="cut the part of the model that takes it away, and prepare the rest",
+            )
 
 
 def _random(graph: Graph, shapes: Mapping[str, Shape], frozen: Mapping[str, Array], seed: int) -> Sample:

@@ -2,68 +2,39 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx_ir as ir
 
 from hexport import facts, zoo
+from hexport.backend.failures import ModelRejected
 from hexport.backend.running import run_on_cpu
-from hexport.errors import UsageError
+from hexport.errors import HexportError, UsageError
 from hexport.model import Model, read
 from hexport.model.dims import Shape, fix_shapes
+from hexport.model.external import bring_along, external_bytes
+from hexport.model.soundness import UnusableGraph, random_nodes
 from hexport.model.staging import stage
-from hexport.observe.comparing import Comparison
-from hexport.observe.verdict import Verdict
-from hexport.preparation.freezing import freeze, parse_frozen
-from hexport.preparation.pipeline import Standing, clean, improve, stand
+from hexport.preparation import fp16_watch
+from hexport.preparation.densifying import densify
+from hexport.preparation.fp16_watch import Fp16Danger, LazyRanges
+from hexport.preparation.freezing import freeze as freeze_inputs
+from hexport.preparation.freezing import parse_frozen
+from hexport.preparation.large_bench import LargeBench
+from hexport.preparation.outcome import Preparation, find_pins
+from hexport.preparation.pipeline import RuleSource, Standing, clean, improve, stand
 from hexport.preparation.samples import Samples, find_samples
-from hexport.preparation.workbench import Attempt, Workbench
-from hexport.records import to_plain
+from hexport.preparation.saving import LARGE, data_file, save
+from hexport.preparation.workbench import Workbench
 from hexport.rewrite.catalogue import select_rules
+from hexport.rewrite.rule import Purpose, Rule
 from hexport.toolchain import Limits
 
+__all__ = ["Preparation", "prepare"]
 
-@dataclass(frozen=True)
-class Preparation:
-    """What became of a model."""
-
-    model: str
-    output: str
-    target: facts.Soc
-    input_shapes: dict[str, Shape]
-    before: Standing
-    after: Standing
-    attempts: tuple[Attempt, ...]
-    warnings: tuple[str, ...]
-
-    @property
-    def full(self) -> bool:
-        """Every node is on the NPU."""
-        return self.after.verdict is not None and self.after.verdict.full
-
-    def to_json(self) -> dict[str, object]:
-        """The document of ``--json``."""
-        return {
-            "schema_version": 1,
-            "model": self.model,
-            "output": self.output,
-            "target": {
-                "name": self.target.chip,
-                "soc_model": self.target.soc_model,
-                "htp_arch": self.target.htp_arch,
-            },
-            "input_shapes": to_plain(self.input_shapes),
-            "full": self.full,
-            "before": _standing(self.before),
-            "after": _standing(self.after),
-            "attempts": to_plain(self.attempts),
-            "warnings": list(self.warnings),
-        }
+_LABEL = "hexport.prepared"
 
 
 def prepare(
@@ -73,7 +44,7 @@ def prepare(
     target: str | int,
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Shape] | None = None,
-    frozen: Mapping[str, str] | None = None,
+    freeze: Mapping[str, str] | None = None,
     calib: Path | None = None,
     rules: str | None = None,
     limits: Limits | None = None,
@@ -84,24 +55,91 @@ def prepare(
     if not output.parent.is_dir():
         raise UsageError(f"{output} cannot be written", why=f"there is no folder {output.parent}")
     source = read(zoo.resolve(model))
-    given, frozen, notes = _zoo_defaults(model, dims, input_shapes, frozen)
+    given, freeze, notes = _zoo_defaults(model, dims, input_shapes, freeze)
     command = f"hexport prepare '{model}' -o '{output}' --target {soc.chip}"
     shapes = fix_shapes(source.graph, dims or {}, given or {}, command)
-    values = parse_frozen(source.graph, frozen or {}, shapes)
+    values = parse_frozen(source.graph, freeze or {}, shapes)
     samples = find_samples(model, source.graph, shapes, values, calib)
+    notes += _notes(source, samples)
+    with _folder(source, output) as folder:
+        bench = _workbench(source, soc, shapes, values, samples, Path(folder), limits or Limits())
+        before = stand(bench, bench.model)
+        after, dangers = _improve(bench, chosen, clean(bench, chosen, before), samples, notes)
+        result = _labelled(bench.model, source)
+        save(result, output)
+        return Preparation(
+            str(model),
+            str(output),
+            soc,
+            shapes,
+            before,
+            after,
+            tuple(bench.attempts),
+            (*notes, *fp16_watch.sentences(dangers), *(after.verdict.warnings if after.verdict else ())),
+            find_pins(result),
+            dangers,
+            data_file(result, output) or "",
+        )
+
+
+def _folder(source: Model, output: Path) -> tempfile.TemporaryDirectory[str]:
+    """Where the work is done; for large weights on the disk of the output, which must hold them anyway."""
+    if external_bytes(source) > LARGE:
+        return tempfile.TemporaryDirectory(prefix=".hexport-", dir=output.parent)
+    return tempfile.TemporaryDirectory(prefix="hexport-")
+
+
+def _notes(source: Model, samples: Samples) -> list[str]:
+    notes: list[str] = []
     if not samples.real:
         notes.append("proved on random inputs, which show little; give real ones with --calib FILE.npz")
     if samples.offered > len(samples.values):
         notes.append(f"proved on the first {len(samples.values)} of {samples.offered} samples")
-    with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
-        bench = _workbench(source, soc, shapes, values, samples, Path(folder), limits or Limits())
-        before = stand(bench, bench.model)
-        after = improve(bench, chosen, clean(bench, before))
-        with _whole_or_absent(output) as part:
-            ir.save(_labelled(bench.model, source), part)
-    return Preparation(
-        str(model), str(output), soc, shapes, before, after, tuple(bench.attempts), tuple(notes)
-    )
+    said = {bytes(entry.key): bytes(entry.value) for entry in source.proto.metadata_props}
+    if maker := said.get(_LABEL.encode(), b"").decode(errors="replace"):
+        notes.append(f"it was prepared before, by hexport {maker}: there may be nothing left to do")
+    if source.defaults:
+        more = f" and {len(source.defaults) - 3} more" if source.defaults[3:] else ""
+        named = ", ".join(source.defaults[:3]) + more
+        notes.append(f"inputs that have a default value become constants of that value: {named}")
+    if found := random_nodes(source.graph):
+        first = f"{found[0].op} `{found[0].name}`"
+        notes.append(f"the model gives another result each time ({first}), so no change can be proved")
+    return notes
+
+
+def _improve(
+    bench: Workbench, chosen: RuleSource, standing: Standing, samples: Samples, notes: list[str]
+) -> tuple[Standing, tuple[Fp16Danger, ...]]:
+    """Apply the rules, and look before and after at what fp16 cannot hold."""
+    is_float = standing.verdict is None or standing.verdict.scheme == "fp16"
+    try:
+        found = fp16_watch.look(bench) if is_float and samples.values else ()
+    except HexportError as error:
+        notes.append(fp16_watch.not_measured(error))
+        found = ()
+    # Ranges of random numbers would mislead the rules that choose a scale by them.
+    after = improve(bench, _with_ranges(chosen, bench) if samples.real else chosen, standing)
+    try:
+        return after, fp16_watch.look_again(bench, found)
+    except HexportError as error:
+        notes.append(fp16_watch.not_measured(error))
+        return after, ()
+
+
+def _with_ranges(chosen: RuleSource, bench: Workbench) -> RuleSource:
+    """The same rules; those about fp16 are told what was measured."""
+
+    def of(purpose: Purpose) -> Sequence[Rule]:
+        rules = chosen(purpose)
+        if purpose is Purpose.RANGE:
+            ranges = LazyRanges(bench)
+            for rule in rules:
+                if hasattr(rule, "ranges"):
+                    rule.ranges = ranges
+        return rules
+
+    return of
 
 
 def _workbench(
@@ -114,31 +152,55 @@ def _workbench(
     limits: Limits,
 ) -> Workbench:
     # The reference is the user's own file, with its dynamic dims: what it gives at these sizes is the truth.
-    reference = run_on_cpu(source.path, samples.values, limits=limits).outputs
-    staged = ir.load(stage(source, shapes, folder).model)
-    ir.external_data.load_to_model(staged)
-    freeze(staged, frozen)  # type: ignore[arg-type]
+    try:
+        reference = run_on_cpu(source.path, samples.values, limits=limits).outputs
+    except ModelRejected as error:
+        error.what = f"ONNX Runtime cannot run {source.path} on the CPU, so no change to it could be proved"
+        raise
+    staged = _load(source, stage(source, shapes, folder).model)
+    freeze_inputs(staged, frozen)  # type: ignore[arg-type]
     remaining = [{name: value for name, value in s.items() if name not in frozen} for s in samples.values]
-    return Workbench(staged, soc, folder, remaining, reference, limits)
+    kind = LargeBench if external_bytes(source) > LARGE else Workbench
+    return kind(staged, soc, folder, remaining, reference, limits)
+
+
+def _load(source: Model, staged: Path) -> ir.Model:
+    """The staged file in onnx-ir, its nodes in order; large weights stay where they are."""
+    bring_along(source, staged)
+    densify(staged)
+    try:
+        model = ir.load(staged)
+        if external_bytes(source) <= LARGE:
+            ir.external_data.load_to_model(model)
+        for graph in model.graphs():
+            graph.sort()
+        return model.clone()
+    except Exception as error:
+        # onnx-ir refuses with errors of many types, some of which print the whole graph.
+        raise UnusableGraph(
+            f"{source.path} cannot be changed: onnx-ir does not understand it",
+            why=f"{type(error).__name__}: {error}"[:500],
+            next="`hexport check` still tells what of it runs on the NPU",
+        ) from error
 
 
 def _zoo_defaults(
     model: str | Path,
     dims: Mapping[str, int] | None,
     input_shapes: Mapping[str, Shape] | None,
-    frozen: Mapping[str, str] | None,
+    freeze: Mapping[str, str] | None,
 ) -> tuple[Mapping[str, Shape] | None, Mapping[str, str] | None, list[str]]:
     if not str(model).startswith("zoo:"):
-        return input_shapes, frozen, []
+        return input_shapes, freeze, []
     entry = zoo.entry(str(model).removeprefix("zoo:"))
     notes: list[str] = []
     if not dims and not input_shapes:
         input_shapes = entry.input_shapes
         notes.append("no sizes were given; the zoo's own are used")
-    if frozen is None and entry.frozen:
-        frozen = entry.frozen
-        notes.append(f"frozen as the zoo says: {', '.join(f'{k}={v}' for k, v in frozen.items())}")
-    return input_shapes, frozen, notes
+    if freeze is None and entry.frozen:
+        freeze = entry.frozen
+        notes.append(f"frozen as the zoo says: {', '.join(f'{k}={v}' for k, v in freeze.items())}")
+    return input_shapes, freeze, notes
 
 
 def _labelled(model: ir.Model, source: Model) -> ir.Model:
@@ -147,34 +209,5 @@ def _labelled(model: ir.Model, source: Model) -> ir.Model:
 
     for entry in source.proto.metadata_props:
         model.metadata_props[entry.key.decode()] = entry.value.decode()
-    model.metadata_props["hexport.prepared"] = __version__
+    model.metadata_props[_LABEL] = __version__
     return model
-
-
-@contextmanager
-def _whole_or_absent(output: Path) -> Iterator[Path]:
-    """A file beside ``output`` that takes its place only when it is complete."""
-    part = output.with_name(f".{output.name}.{os.getpid()}.part")
-    try:
-        yield part
-        part.replace(output)
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written", why=str(error), next="choose another -o") from error
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _standing(standing: Standing) -> dict[str, object]:
-    verdict: Verdict | None = standing.verdict
-    htp: Comparison | None = standing.htp
-    return {
-        "verdict": verdict.to_json() if verdict else None,
-        "failure": standing.failure.to_json() if standing.failure else None,
-        "sqnr_db": _finite(htp.sqnr_db) if htp else None,
-        "outputs": [to_plain(o) | {"sqnr_db": _finite(o.sqnr_db)} for o in htp.outputs] if htp else [],
-    }
-
-
-def _finite(value: float) -> float | str:
-    """JSON has no infinities."""
-    return value if abs(value) != float("inf") else ("exact" if value > 0 else "broken")
