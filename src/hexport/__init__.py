@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from hexport.facts import targets as targets
     from hexport.observe.check import check as check
     from hexport.preparation.verb import prepare as prepare
+    from hexport.quantization.verb import quantize as quantize
 
 # Public name -> the module that has it.
 _WHERE = {
     "check": "hexport.observe.check",
     "doctor": "hexport.diagnosis",
     "prepare": "hexport.preparation.verb",
+    "quantize": "hexport.quantization.verb",
     "targets": "hexport.facts",
 }
 
-__all__ = ["HexportError", "__version__", "check", "doctor", "prepare", "targets"]
+__all__ = ["HexportError", "__version__", "check", "doctor", "prepare", "quantize", "targets"]
 
 
 def __getattr__(name: str) -> Any:

@@ -128,6 +128,8 @@ def _session(
     for key, value in session_options.items():
         options.add_session_config_entry(key, value)
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    # Threads that wait by spinning take the cores from the workers beside them.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     where: dict[str, Any] = {"providers": ["CPUExecutionProvider"]}
     if provider_options:
         _add_provider(ort, options, provider_options)

@@ -31,6 +31,7 @@ VERBS: dict[str, str] = {
     "zoo": "Real trained models to try things on.",
     "check": "Ask Qualcomm's compiler what of a model runs on the NPU, and why the rest does not.",
     "prepare": "Rewrite a model until the NPU runs all of it, and prove each change.",
+    "quantize": "Write a model in integers, as exact as asked for, judged on the NPU's own arithmetic.",
     "debug": "Cut a model that fails down to the smallest piece that still does.",
 }
 

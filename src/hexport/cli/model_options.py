@@ -42,6 +42,16 @@ def _parse_shapes(
     return result
 
 
+def _parse_freeze(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    result: dict[str, str] = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not name or not equals or not text:
+            raise click.BadParameter(f"{value!r} is not INPUT=VALUE, for example sr=16000")
+        result[name] = text
+    return result
+
+
 dims_option: Decorator = click.option(
     "--dim",
     "dims",
@@ -57,6 +67,13 @@ input_shapes_option: Decorator = click.option(
     metavar="INPUT=1,3,224,224",
     callback=_parse_shapes,
     help="Whole shape of an input. Repeatable.",
+)
+freeze_option: Decorator = click.option(
+    "--freeze",
+    multiple=True,
+    metavar="INPUT=VALUE",
+    callback=_parse_freeze,
+    help="An input that always has this value. Repeatable.",
 )
 
 

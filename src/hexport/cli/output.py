@@ -26,14 +26,21 @@ def print_json(document: Mapping[str, object]) -> None:
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """A line on stderr that counts the seconds, for people at a terminal only."""
+    with telling(what):
+        yield
+
+
+@contextmanager
+def telling(what: str) -> Iterator[Callable[[str], None]]:
+    """The same; what is given says what is done at the moment."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     terminal = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as progress:
-        progress.add_task(what, total=None)
-        yield
+        task = progress.add_task(what, total=None)
+        yield lambda now: progress.update(task, description=f"{what}: {now}")
 
 
 def console() -> Console:

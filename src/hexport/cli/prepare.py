@@ -7,19 +7,15 @@ from pathlib import Path
 import click
 
 from hexport.cli.main import EXIT_OK
-from hexport.cli.model_options import dims_option, input_shapes_option, limits_options, make_limits
+from hexport.cli.model_options import (
+    dims_option,
+    freeze_option,
+    input_shapes_option,
+    limits_options,
+    make_limits,
+)
 from hexport.cli.output import console, json_option, print_json, waiting
 from hexport.errors import MissingDependency
-
-
-def _parse_freeze(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    result: dict[str, str] = {}
-    for value in values:
-        name, equals, text = value.partition("=")
-        if not name or not equals or not text:
-            raise click.BadParameter(f"{value!r} is not INPUT=VALUE, for example sr=16000")
-        result[name] = text
-    return result
 
 
 @click.command()
@@ -34,13 +30,7 @@ def _parse_freeze(_: click.Context, __: click.Parameter, values: tuple[str, ...]
 @click.option("--target", required=True, help="The chip: SM8650, 57 or 'snapdragon 8 gen 3'.")
 @dims_option
 @input_shapes_option
-@click.option(
-    "--freeze",
-    multiple=True,
-    metavar="INPUT=VALUE",
-    callback=_parse_freeze,
-    help="An input that always has this value. Repeatable.",
-)
+@freeze_option
 @click.option(
     "--calib",
     type=click.Path(path_type=Path),

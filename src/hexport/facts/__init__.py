@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from hexport.facts.codes import error_code, explain
 from hexport.facts.faults import Fault, faults
+from hexport.facts.integer_ops import IntegerOp, integer_ops
 from hexport.facts.load import (
     Advice,
     Combination,
@@ -43,6 +44,7 @@ __all__ = [
     "ErrorCode",
     "FactsError",
     "Fault",
+    "IntegerOp",
     "Option",
     "Release",
     "Rule",
@@ -60,6 +62,7 @@ __all__ = [
     "find_release",
     "find_target",
     "installed_release",
+    "integer_ops",
     "names_of",
     "newest_release_for",
     "on_platform",

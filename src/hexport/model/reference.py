@@ -22,6 +22,8 @@ def cpu_session(model: Path, *, optimize: bool = True, threads: int = 0) -> Any:
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
+    # Threads that wait by spinning take the cores from the compiler's workers beside them.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if not optimize:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])

@@ -34,7 +34,7 @@ from hexport.toolchain import Limits
 
 __all__ = ["Preparation", "prepare"]
 
-_LABEL = "hexport.prepared"
+LABEL = "hexport.prepared"
 
 
 def prepare(
@@ -96,7 +96,7 @@ def _notes(source: Model, samples: Samples) -> list[str]:
     if samples.offered > len(samples.values):
         notes.append(f"proved on the first {len(samples.values)} of {samples.offered} samples")
     said = {bytes(entry.key): bytes(entry.value) for entry in source.proto.metadata_props}
-    if maker := said.get(_LABEL.encode(), b"").decode(errors="replace"):
+    if maker := said.get(LABEL.encode(), b"").decode(errors="replace"):
         notes.append(f"it was prepared before, by hexport {maker}: there may be nothing left to do")
     if source.defaults:
         more = f" and {len(source.defaults) - 3} more" if source.defaults[3:] else ""
@@ -209,5 +209,5 @@ def _labelled(model: ir.Model, source: Model) -> ir.Model:
 
     for entry in source.proto.metadata_props:
         model.metadata_props[entry.key.decode()] = entry.value.decode()
-    model.metadata_props[_LABEL] = __version__
+    model.metadata_props[LABEL] = __version__
     return model

@@ -1,0 +1,126 @@
+"""``hexport quantize``: a float model in integers, as exact as asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hexport.cli.main import EXIT_OK, EXIT_SHORT
+from hexport.cli.model_options import (
+    dims_option,
+    freeze_option,
+    input_shapes_option,
+    limits_options,
+    make_limits,
+)
+from hexport.cli.output import console, json_option, print_json, telling
+from hexport.errors import MissingDependency
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The quantised model; its decisions go to OUTPUT's name with .quant.json.",
+)
+@click.option("--target", required=True, help="The chip: SM8650, 57 or 'snapdragon 8 gen 3'.")
+@click.option(
+    "--scheme",
+    default="auto",
+    show_default=True,
+    metavar="SCHEME",
+    help="fp16, 8a8w, 16a8w, 16a16w, 16a4w, 16a4w_block, or auto: the cheapest that is exact enough.",
+)
+@click.option("--calib", metavar="SOURCE", help="Real inputs: FILE.npz, a folder, or MODULE:CALLABLE.")
+@click.option(
+    "--preprocess",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="How pictures of a --calib folder become inputs.",
+)
+@click.option("--samples", type=click.IntRange(min=1), metavar="N", help="Use the first N samples only.")
+@click.option("--min-sqnr", type=float, metavar="DB", help="How close to the float model it must come.")
+@click.option(
+    "--override",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Schemes of nodes and ranges of tensors that are settled; a .quant.json serves.",
+)
+@click.option(
+    "--keep-float",
+    multiple=True,
+    metavar="NODE|REGEX|OP",
+    help="Nodes that stay fp16. Repeatable.",
+)
+@click.option(
+    "--effort",
+    type=click.Choice(["fast", "normal", "high"]),
+    default="normal",
+    show_default=True,
+    help="How much is tried.",
+)
+@dims_option
+@input_shapes_option
+@freeze_option
+@limits_options
+@json_option
+def command(
+    model: str,
+    output: Path,
+    target: str,
+    scheme: str,
+    calib: str | None,
+    preprocess: Path | None,
+    samples: int | None,
+    min_sqnr: float | None,
+    override: Path | None,
+    keep_float: tuple[str, ...],
+    effort: str,
+    dims: dict[str, int],
+    input_shapes: dict[str, tuple[int, ...]],
+    freeze: dict[str, str],
+    timeout: float,
+    memory_limit: int | None,
+    as_json: bool,
+) -> int:
+    """Write MODEL in integers for the NPU, and prove how close it comes.
+
+    MODEL is an ONNX file, or zoo:NAME (see `hexport zoo list`). It is prepared first unless it was before.
+    """
+    try:
+        from hexport.quantization.verb import quantize
+        from hexport.quantization.view import show
+    except ModuleNotFoundError as error:
+        raise MissingDependency(
+            f"quantize needs {error.name}, which is not in the core install",
+            next="pip install 'hexport[build]'",
+        ) from error
+
+    with telling(f"quantising {model}") as say:
+        result = quantize(
+            model,
+            output=output,
+            target=target,
+            scheme=scheme,
+            calib=calib,
+            min_sqnr=min_sqnr,
+            override=override,
+            keep_float=keep_float,
+            effort=effort,
+            dims=dims,
+            input_shapes=input_shapes,
+            freeze=freeze or None,
+            preprocess=preprocess,
+            samples=samples,
+            limits=make_limits(timeout, memory_limit),
+            say=say,
+        )
+    if as_json:
+        print_json(result.to_json())
+    else:
+        show(result, console())
+    return EXIT_OK if result.met else EXIT_SHORT

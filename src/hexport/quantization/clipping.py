@@ -1,0 +1,102 @@
+"""From a histogram to the range that is encoded: all of it, or less where rounding finer gains more.
+
+Clipping loses what is outside; a wider range rounds more coarsely what is inside. Each method weighs the
+two in its own way; the default takes the least expected squared error for the number of bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hexport.quantization.encoding import QType
+from hexport.quantization.histogram import Histogram
+
+Range = tuple[float, float]
+_PERCENTILE = 99.99
+_SHRINKS = np.concatenate([np.linspace(1.0, 0.5, 26), np.geomspace(0.48, 0.02, 24)])
+
+
+def min_max(histogram: Histogram, _: QType) -> Range:
+    """Everything that was seen."""
+    return histogram.low, histogram.high
+
+
+def percentile(histogram: Histogram, _: QType) -> Range:
+    """All but the outermost ten-thousandth, on each side the half of it."""
+    share = np.cumsum(histogram.counts) / max(histogram.total, 1)
+    outside = (1 - _PERCENTILE / 100) / 2
+    centres = histogram.centres
+    low = float(centres[int(np.searchsorted(share, outside))])
+    high = float(centres[min(int(np.searchsorted(share, 1 - outside)), len(centres) - 1)])
+    return max(low, histogram.low), min(high, histogram.high)
+
+
+def least_squares(histogram: Histogram, type_: QType) -> Range:
+    """The range with the least expected squared error."""
+    low, high = min(histogram.low, 0.0), max(histogram.high, 0.0)
+    error = _squared_error(histogram, type_)
+    best = (error(low, high), low, high)
+    # Each end on its own, then the other one: the error is nearly convex in both.
+    for _round in range(2):
+        for shrink in _SHRINKS:
+            best = min(best, (error(low * shrink, best[2]), low * shrink, best[2]))
+        for shrink in _SHRINKS:
+            best = min(best, (error(best[1], high * shrink), best[1], high * shrink))
+    return best[1], best[2]
+
+
+def entropy(histogram: Histogram, type_: QType) -> Range:
+    """The range whose rounded distribution tells the least from the true one (Kullback-Leibler)."""
+    low, high = min(histogram.low, 0.0), max(histogram.high, 0.0)
+    found = [(_divergence(histogram, low * s, high * s, type_), low * s, high * s) for s in _SHRINKS[:36]]
+    return min(found)[1:]
+
+
+METHODS: dict[str, Callable[[Histogram, QType], Range]] = {
+    "min-max": min_max,
+    "percentile": percentile,
+    "mse": least_squares,
+    "entropy": entropy,
+}
+
+
+def expected_error(histogram: Histogram, low: float, high: float, type_: QType) -> float:
+    """The mean squared error of writing what was seen as integers over this range."""
+    return _squared_error(histogram, type_)(low, high) / max(histogram.total, 1)
+
+
+def _squared_error(histogram: Histogram, type_: QType) -> Callable[[float, float], float]:
+    used = np.flatnonzero(histogram.counts)
+    counts = histogram.counts[used].astype(np.float64)
+    # The extremes are known exactly; a bin's centre may lie beyond them.
+    centres = np.clip(histogram.centres[used], histogram.low, histogram.high)
+
+    def error(low: float, high: float) -> float:
+        step = (high - low) / type_.steps
+        outside = np.maximum(np.maximum(centres - high, low - centres), 0.0)
+        return float(np.sum(counts * np.where(outside > 0, outside**2, step**2 / 12)))
+
+    return error
+
+
+def _divergence(histogram: Histogram, low: float, high: float, type_: QType) -> float:
+    counts, centres = histogram.counts.astype(np.float64), histogram.centres
+    inside = (centres >= low) & (centres <= high)
+    if not inside.any():
+        return np.inf
+    true = counts[inside].copy()
+    true[0] += counts[centres < low].sum()
+    true[-1] += counts[centres > high].sum()
+    levels = min(type_.steps + 1, len(true))
+    cells = (np.arange(len(true)) * levels) // len(true)
+    kept: NDArray[Any] = np.bincount(cells, counts[inside], minlength=levels)
+    holders = np.bincount(cells, counts[inside] > 0, minlength=levels)
+    rounded = np.where(counts[inside] > 0, kept[cells] / np.maximum(holders[cells], 1), 0.0)
+    p, q = true / max(true.sum(), 1), rounded / max(rounded.sum(), 1)
+    both = (p > 0) & (q > 0)
+    missing = p[(p > 0) & (q == 0)].sum()
+    return float(np.sum(p[both] * np.log(p[both] / q[both])) + missing * 30)

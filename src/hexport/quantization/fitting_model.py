@@ -1,0 +1,47 @@
+"""Bringing a prepared float model into the forms that integers carry well."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+
+from hexport.rewrite.applying import Application, apply_rules
+from hexport.rewrite.catalogue import all_rules
+from hexport.rewrite.rule import Purpose, Rule
+from hexport.rewrite.support.bias_gelu_to_gelu import BiasGeluToGelu
+from hexport.rewrite.support.fast_gelu_to_tanh import FastGeluToTanh
+from hexport.rewrite.support.gelu_from_erf import GeluFromErf
+from hexport.rewrite.support.gemm_scale import GemmScale
+from hexport.rewrite.support.pow_to_mul import PowToMul
+
+_ALSO: tuple[type[Rule], ...] = (GeluFromErf, BiasGeluToGelu, FastGeluToTanh, GemmScale)
+"""Rules against refusals that serve integers as well, where the NPU takes the form, in pieces."""
+_LAST: tuple[type[Rule], ...] = (PowToMul,)
+"""After the norms, which are told by their Pow."""
+_MOST_ROUNDS = 8
+
+
+def fit_for_integers(model: ir.Model) -> tuple[Application, ...]:
+    """Change ``model`` in place until nothing more can be done; gives what was done."""
+    done: dict[str, list[str]] = {}
+    for _ in range(_MOST_ROUNDS):
+        # What one round leaves behind is gone in the next: values that had two readers then have one.
+        integer = [rule() for rule in all_rules() if rule.purpose is Purpose.INTEGER]
+        applied = apply_rules(model, [*(rule() for rule in _ALSO), *integer])
+        applied += apply_rules(model, [rule() for rule in _LAST])
+        if not applied:
+            break
+        for application in applied:
+            done.setdefault(application.rule, []).extend(application.nodes)
+    _tidy(model)
+    return tuple(Application(rule, tuple(nodes)) for rule, nodes in done.items())
+
+
+def _tidy(model: ir.Model) -> None:
+    """Constants as initializers and a name for everything, as a prepared model has them."""
+    ir.passes.Sequential(
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        passes.IdentityEliminationPass(),
+        passes.RemoveUnusedNodesPass(),
+        passes.NameFixPass(),
+    )(model)

@@ -1,0 +1,76 @@
+"""What a tensor held over all samples: a histogram that grows with its range, in constant memory."""
+
+from __future__ import annotations
+
+from math import ceil, floor, log2
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+BINS = 2048
+
+
+class Histogram:
+    """Counts over bins of a width that is a power of two and doubles when a wider range is met."""
+
+    def __init__(self) -> None:
+        self.low = np.inf
+        self.high = -np.inf
+        self.width = 0.0
+        self.first = 0
+        """The number of the first bin: it begins at ``first · width``."""
+        self.counts: NDArray[np.int64] = np.zeros(BINS, np.int64)
+
+    def add(self, values: NDArray[Any]) -> None:
+        """Count the finite ones among ``values``."""
+        flat = np.asarray(values, np.float32).reshape(-1)
+        if not flat.size:
+            return
+        low, high = float(flat.min()), float(flat.max())
+        if not (np.isfinite(low) and np.isfinite(high)):
+            flat = flat[np.isfinite(flat)]
+            if not flat.size:
+                return
+            low, high = float(flat.min()), float(flat.max())
+        self._widen(min(low, self.low), max(high, self.high))
+        self.low, self.high = min(low, self.low), max(high, self.high)
+        places = np.floor(flat * np.float32(1 / self.width)).astype(np.int64) - self.first
+        # Rounding of the product may put the very last number one bin too far.
+        np.clip(places, 0, BINS - 1, out=places)
+        self.counts += np.bincount(places, minlength=BINS)
+
+    @property
+    def total(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def centres(self) -> NDArray[Any]:
+        return (self.first + np.arange(BINS) + 0.5) * self.width
+
+    def _widen(self, low: float, high: float) -> None:
+        if self.width == 0.0:
+            span = max(high - low, abs(high) * 1e-6, 1e-30)
+            self.width = 2.0 ** ceil(log2(span / BINS))
+            self.first = floor(low / self.width)
+        while floor(low / self.width) < self.first or floor(high / self.width) >= self.first + BINS:
+            self._shift_or_double(low, high)
+
+    def _shift_or_double(self, low: float, high: float) -> None:
+        begin = min(floor(low / self.width), self.first)
+        filled = np.flatnonzero(self.counts)
+        last = self.first + (int(filled[-1]) if filled.size else 0)
+        if filled.size:
+            begin = min(floor(low / self.width), self.first + int(filled[0]))
+        end = max(floor(high / self.width), last)
+        if end - begin < BINS:
+            moved = np.zeros(BINS, np.int64)
+            if filled.size:
+                moved[filled + (self.first - begin)] = self.counts[filled]
+            self.counts, self.first = moved, begin
+            return
+        pairs = (self.first + np.arange(BINS)) // 2
+        self.first, self.width = self.first // 2, self.width * 2
+        merged = np.zeros(BINS, np.int64)
+        np.add.at(merged, pairs - self.first, self.counts)
+        self.counts = merged

@@ -1,0 +1,55 @@
+"""How good a candidate is: its outputs against the float model's, on samples it was not fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from hexport import facts
+from hexport.model.reference import cpu_session
+from hexport.observe.check import check_and_run
+from hexport.observe.comparing import Comparison, compare
+from hexport.observe.verdict import Verdict
+from hexport.quantization.observing import Sample
+from hexport.toolchain import Limits
+
+if TYPE_CHECKING:
+    from hexport.observe.comparing import Outputs
+
+
+@dataclass
+class Judge:
+    """Holds what candidates are compared with."""
+
+    target: facts.Soc
+    samples: Sequence[Sample]
+    reference: Sequence[Outputs]
+    """What the float model gives for them."""
+    folder: Path
+    limits: Limits
+    _saved: int = field(default=0)
+
+    def save(self, model: ir.Model) -> Path:
+        self._saved += 1
+        path = self.folder / f"quantised{self._saved}.onnx"
+        ir.save(model, path)
+        return path
+
+    def on_cpu(self, model: ir.Model) -> Comparison:
+        """Fast, and mostly what the NPU gives."""
+        path = self.save(model)
+        session = cpu_session(path, optimize=False)
+        names = [output.name for output in session.get_outputs()]
+        results = [dict(zip(names, session.run(None, dict(s)), strict=True)) for s in self.samples]
+        path.unlink()
+        return compare(self.reference, results)
+
+    def on_npu(self, model: ir.Model, samples: int) -> tuple[Verdict, Comparison]:
+        """The truth, from the NPU's own arithmetic; seconds to minutes a sample."""
+        path = self.save(model)
+        verdict, outputs = check_and_run(path, self.target, self.samples[:samples], limits=self.limits)
+        return verdict, compare(self.reference[:samples], outputs)

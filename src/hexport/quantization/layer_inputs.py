@@ -1,0 +1,125 @@
+"""What flows into each layer with weights: the mean and the second moments of the vectors it multiplies.
+
+A convolution multiplies patches of its input; a bounded number of them, spread evenly, stands for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from hexport.quantization.encoding import Floats
+from hexport.quantization.observing import Sample, chunks, exposed_session
+from hexport.quantization.weights import Layer
+
+_MOST_PATCHES = 2048
+"""A layer and sample: enough for the moments of a few hundred inputs."""
+_LONGEST = 4608
+"""Inputs to one sum; the moments of more would take too much memory."""
+
+
+@dataclass
+class Moments:
+    """Of the vectors that one group of a layer multiplies: [group, length] and [group, length, length]."""
+
+    count: int
+    total: NDArray[np.float64]
+    squares: NDArray[np.float64] | None
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        return self.total / max(self.count, 1)
+
+    def add(self, vectors: Floats) -> None:
+        """``vectors`` is [group, count, length]."""
+        self.count += vectors.shape[1]
+        self.total += vectors.sum(axis=1, dtype=np.float64)
+        if self.squares is not None:
+            self.squares += np.matmul(vectors.transpose(0, 2, 1), vectors)
+
+
+def moments_of(
+    model: ir.Model, layers: Mapping[str, Layer], samples: Iterable[Sample], folder: Path, *, squares: bool
+) -> dict[str, Moments]:
+    """For every layer whose vectors can be told: convolutions and products with a matrix."""
+    readers: dict[str, list[Layer]] = {}
+    for layer in layers.values():
+        value = layer.node.inputs[0]
+        if value is not None and layer.node.op_type != "ConvTranspose":
+            readers.setdefault(str(value.name), []).append(layer)
+    found: dict[str, Moments] = {}
+    inputs = {str(value.name) for value in model.graph.inputs}
+    for number, chunk in enumerate([*chunks(model), sorted(inputs)]):
+        names = [name for name in chunk if name in readers]
+        if not names:
+            continue
+        session = (
+            None if set(names) <= inputs else exposed_session(model, names, folder / f"moments{number}.onnx")
+        )
+        for sample in samples:
+            arrays = [sample[name] for name in names] if session is None else session.run(names, dict(sample))
+            for name, array in zip(names, arrays, strict=True):
+                for layer in readers[name]:
+                    _add(found, layer, array, squares)
+    return found
+
+
+def _add(found: dict[str, Moments], layer: Layer, array: Floats, squares: bool) -> None:
+    vectors = patches(layer, array)
+    if vectors is None:
+        return
+    if layer.name not in found:
+        groups, _, length = vectors.shape
+        room = np.zeros((groups, length, length)) if squares and length <= _LONGEST else None
+        found[layer.name] = Moments(0, np.zeros((groups, length)), room)
+    found[layer.name].add(vectors)
+
+
+def patches(layer: Layer, array: Floats) -> Floats | None:
+    """The vectors that the layer multiplies, as [group, count, length]; None for forms not handled."""
+    if layer.node.op_type == "Conv":
+        return _conv_patches(layer, array)
+    if layer.node.op_type == "Gemm":
+        turned = layer.node.attributes.get_int("transA", 0)
+        array = array.T if turned else array
+    rows = array.reshape(-1, array.shape[-1])
+    return _thinned(rows)[None]
+
+
+def _thinned(rows: Floats) -> Floats:
+    return rows[:: max(1, -(-len(rows) // _MOST_PATCHES))]
+
+
+def _conv_patches(layer: Layer, array: Floats) -> Floats | None:
+    attributes, kernel = layer.node.attributes, layer.weight.shape[2:]
+    rank = len(kernel)
+    if attributes.get_string("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        return None
+    strides = attributes.get_ints("strides", [1] * rank)
+    dilations = attributes.get_ints("dilations", [1] * rank)
+    pads = attributes.get_ints("pads", [0] * (2 * rank))
+    padded = np.pad(array, [(0, 0), (0, 0), *((pads[i], pads[i + rank]) for i in range(rank))])
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=tuple(range(2, 2 + rank)))
+    steps = (
+        slice(None),
+        slice(None),
+        *(slice(None, None, s) for s in strides),
+        *(slice(None, None, d) for d in dilations),
+    )
+    windows = windows[steps]
+    # [batch, channel, *place, *kernel] -> [place, channel, *kernel], thinned before it is copied.
+    places = np.moveaxis(windows, 1, 1 + rank)
+    count = int(np.prod(places.shape[: 1 + rank]))
+    chosen = np.unravel_index(
+        np.arange(0, count, max(1, -(-count // _MOST_PATCHES))), places.shape[: 1 + rank]
+    )
+    vectors = np.ascontiguousarray(places[chosen])
+    group = attributes.get_int("group", 1)
+    grouped = vectors.reshape(len(vectors), group, -1)
+    return np.ascontiguousarray(grouped.transpose(1, 0, 2), dtype=np.float32)

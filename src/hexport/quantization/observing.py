@@ -1,0 +1,75 @@
+"""Running the float model on calibration data and looking at every tensor, in memory that stays flat.
+
+A part of the tensors is exposed at a time, so that one run gives back a bounded amount; of every array only
+the histogram and the mean of each channel are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from hexport.model.reference import cpu_session
+from hexport.quantization.histogram import Histogram
+from hexport.rewrite.values import constant, fixed_shape
+
+Sample = Mapping[str, NDArray[Any]]
+_CHUNK = 24_000_000
+"""Numbers that one run gives back: 96 MB."""
+_UNKNOWN = 1_000_000
+
+
+@dataclass
+class Observations:
+    """What was seen of every float tensor."""
+
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+
+
+def observe(model: ir.Model, samples: Iterable[Sample], folder: Path) -> Observations:
+    """Histograms of every float tensor that is not constant; ``samples`` is gone through once a chunk."""
+    seen = Observations()
+    for number, names in enumerate(chunks(model)):
+        session = exposed_session(model, names, folder / f"observe{number}.onnx")
+        for sample in samples:
+            for name, array in zip(names, session.run(names, dict(sample)), strict=True):
+                seen.histograms.setdefault(name, Histogram()).add(array)
+    for sample in samples:
+        for value in model.graph.inputs:
+            if value.dtype == ir.DataType.FLOAT:
+                seen.histograms.setdefault(str(value.name), Histogram()).add(sample[str(value.name)])
+    return seen
+
+
+def chunks(model: ir.Model) -> Iterator[list[str]]:
+    """The names of the float tensors, in runs of a bounded size."""
+    names: list[str] = []
+    size = 0
+    for node in model.graph:
+        for value in node.outputs:
+            if not value.name or constant(value) is not None or value.dtype != ir.DataType.FLOAT:
+                continue
+            shape = fixed_shape(value)
+            count = _UNKNOWN if shape is None else prod(shape)
+            if names and size + count > _CHUNK:
+                yield names
+                names, size = [], 0
+            names.append(value.name)
+            size += count
+    if names:
+        yield names
+
+
+def exposed_session(model: ir.Model, names: Sequence[str], path: Path) -> Any:
+    """A session on the CPU whose outputs are the tensors ``names``."""
+    copy = model.clone()
+    wanted = set(names)
+    copy.graph.outputs[:] = [value for node in copy.graph for value in node.outputs if value.name in wanted]
+    ir.save(copy, path)
+    return cpu_session(path)

@@ -1,0 +1,125 @@
+"""What quantising came to: figures, decisions and their reasons, for people, programs and a next time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import isfinite
+
+import onnx_ir as ir
+
+from hexport import facts
+from hexport.quantization.plan import Plan
+from hexport.quantization.search import Candidate
+from hexport.quantization.work import all_macs
+from hexport.quantization.workshop import Workshop
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """The result of ``quantize``."""
+
+    model: str
+    output: str
+    target: facts.Soc
+    scheme: str
+    goal_db: float | None
+    """What was asked for; None when nothing was."""
+    best: Candidate
+    tried: tuple[Candidate, ...]
+    float_nodes: dict[str, str]
+    """Compute nodes that stay fp16 -> why."""
+    float_mac_share: float
+    bytes_before: int
+    bytes_after: int
+    seconds: float
+    warnings: tuple[str, ...]
+
+    @property
+    def met(self) -> bool:
+        """Whether it came as close as was asked for."""
+        return not self.best.failure and (self.goal_db is None or self.best.sqnr_db >= self.goal_db)
+
+    def to_json(self) -> dict[str, object]:
+        """The document of ``--json``."""
+        verdict, npu = self.best.verdict, self.best.npu
+        return {
+            "schema_version": 1,
+            "model": self.model,
+            "output": self.output,
+            "target": {"name": self.target.chip, "soc_model": self.target.soc_model},
+            "scheme": self.scheme,
+            "met": self.met,
+            "goal_db": self.goal_db,
+            "sqnr_db": finite(self.best.sqnr_db),
+            "sqnr_cpu_db": finite(self.best.cpu.sqnr_db),
+            "outputs": {o.name: finite(o.sqnr_db) for o in (npu or self.best.cpu).outputs},
+            "recipe": str(self.best.recipe),
+            "precisions": dict(Counter(str(p) for p in self.best.plan.precisions.values())),
+            "float_nodes": self.float_nodes,
+            "float_mac_share": round(self.float_mac_share, 4),
+            "cpu_nodes": [node.name for node in verdict.cpu_nodes] if verdict else None,
+            "partitions": len(verdict.partitions) if verdict else None,
+            "failure": self.best.failure,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+            "seconds": round(self.seconds, 1),
+            "candidates": [_tried(candidate) for candidate in self.tried],
+            "warnings": list(self.warnings),
+        }
+
+
+def finite(value: float) -> float | str:
+    """JSON has no infinities."""
+    return round(value, 2) if isfinite(value) else ("exact" if value > 0 else "broken")
+
+
+def _tried(candidate: Candidate) -> dict[str, object]:
+    return {
+        "scheme": candidate.label,
+        "recipe": str(candidate.recipe),
+        "cost": candidate.cost,
+        "sqnr_cpu_db": finite(candidate.cpu.sqnr_db),
+        "sqnr_npu_db": finite(candidate.npu.sqnr_db) if candidate.npu else None,
+        "fp16_nodes": sum(p.activation is None for p in candidate.plan.precisions.values()),
+        "failure": candidate.failure,
+    }
+
+
+def float_nodes(model: ir.Model, plan: Plan) -> tuple[dict[str, str], float]:
+    """The nodes that compute in fp16 with the reason, and their share of the multiply-accumulates."""
+    macs = all_macs(model)
+    found = {
+        name: plan.reasons.get(name, "")
+        for name, precision in plan.precisions.items()
+        if precision.activation is None and (macs.get(name) or plan.reasons.get(name))
+    }
+    total = sum(macs.values())
+    share = sum(macs.get(name, 0) for name in found) / total if total else 0.0
+    return found, share
+
+
+def decisions(shop: Workshop, best: Candidate) -> dict[str, object]:
+    """``quant.json``: every range and precision with its reason; it can be given back as an override."""
+    activations = shop.activations(best.recipe.ranges)
+    tensors: dict[str, object] = {}
+    nodes: dict[str, object] = {}
+    for node in shop.model.graph:
+        precision = best.plan.precisions.get(str(node.name))
+        if precision is None:
+            continue
+        reason = best.plan.reasons.get(str(node.name), "the scheme's own")
+        nodes[str(node.name)] = {"op": node.op_type, "scheme": str(precision), "reason": reason}
+        if precision.activation is None:
+            continue
+        for value in node.outputs:
+            if activations.knows(str(value.name)):
+                encoding = activations.encoding(str(value.name), precision.activation)
+                tensors[str(value.name)] = {
+                    "low": encoding.low,
+                    "high": encoding.high,
+                    "scale": float(encoding.scale),
+                    "zero_point": encoding.zero_point,
+                    "type": precision.activation.name.lower(),
+                }
+    return {"schema_version": 1, "recipe": str(best.recipe), "nodes": nodes, "tensors": tensors}

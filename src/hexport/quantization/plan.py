@@ -1,0 +1,123 @@
+"""The plan: which node computes in which precision. Everything else follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from hexport.quantization.encoding import QType
+from hexport.quantization.roles import Role, kind_of, role_of, weight_of
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Of one node. No activation type: it computes in float, which is fp16 on the NPU."""
+
+    activation: QType | None = None
+    weight: QType | None = None
+    block: int = 0
+    """Elements of a weight that share a scale; 0 for a scale a channel."""
+
+    def __str__(self) -> str:
+        if self.activation is None:
+            return "fp16"
+        weight = f"{self.weight.bits}w" if self.weight else ""
+        return f"{self.activation.bits}a{weight}{'_block' if self.block else ''}"
+
+
+FLOAT = Precision()
+_BLOCK = 32
+
+SCHEMES: Mapping[str, Precision] = {
+    "fp16": FLOAT,
+    "8a8w": Precision(QType.U8, QType.S8),
+    "16a8w": Precision(QType.U16, QType.S8),
+    "16a16w": Precision(QType.U16, QType.S16),
+    "16a4w": Precision(QType.U16, QType.S4),
+    "16a4w_block": Precision(QType.U16, QType.S4, _BLOCK),
+}
+
+
+@dataclass
+class Plan:
+    """Every node's precision, by the node's name, and why where it is not the scheme's own."""
+
+    precisions: dict[str, Precision] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def of(self, node: ir.Node) -> Precision:
+        return self.precisions.get(str(node.name), FLOAT)
+
+    def set(self, name: str, precision: Precision, reason: str) -> None:
+        self.precisions[name] = precision
+        self.reasons[name] = reason
+
+    def copy(self) -> Plan:
+        return Plan(dict(self.precisions), dict(self.reasons))
+
+
+def plan_for(model: ir.Model, scheme: Precision) -> Plan:
+    """Every node that can be in integers has the scheme; the rest stays float, with the reason."""
+    plan = Plan()
+    for node in model.graph:
+        known = kind_of(node)
+        if scheme.activation is None:
+            plan.precisions[str(node.name)] = FLOAT
+        elif known is None:
+            if _is_float_work(node):
+                plan.set(str(node.name), FLOAT, f"the NPU has no integer {node.op_type}")
+        elif scheme.activation.name.lower() not in known.types:
+            plan.set(str(node.name), FLOAT, f"{node.op_type} is wrong in {scheme.activation.name.lower()}")
+        else:
+            weight = scheme.weight if weight_of(node) is not None else None
+            block = scheme.block if weight is not None else 0
+            plan.precisions[str(node.name)] = Precision(scheme.activation, weight, block)
+    settle_moving(model, plan)
+    return plan
+
+
+def settle_moving(model: ir.Model, plan: Plan) -> None:
+    """What only moves numbers is as precise as what made them: a change of type there gains nothing.
+
+    What moves a graph's input is as its readers are.
+    """
+    nodes = list(model.graph)
+    for node in reversed(nodes):
+        if _moves(node) and data_producer(node) is None:
+            readers = [plan.of(r) for r in users(node.outputs) if kind_of(r) is not None]
+            if readers:
+                plan.precisions[str(node.name)] = _plain(readers[0])
+    for node in nodes:
+        producer = data_producer(node) if _moves(node) else None
+        if producer is not None:
+            plan.precisions[str(node.name)] = _plain(plan.of(producer))
+
+
+def data_producer(node: ir.Node) -> ir.Node | None:
+    """The node that makes the first data input; None for inputs of the graph and constants."""
+    for index, value in enumerate(node.inputs):
+        if value is not None and role_of(node, index) is Role.DATA:
+            producer = value.producer()
+            if producer is not None and producer.op_type != "Constant":
+                return producer
+    return None
+
+
+def users(values: Iterable[ir.Value]) -> list[ir.Node]:
+    """The nodes that read any of ``values``."""
+    return [node for value in values for node, _ in value.uses()]
+
+
+def _plain(precision: Precision) -> Precision:
+    return Precision(precision.activation)
+
+
+def _moves(node: ir.Node) -> bool:
+    known = kind_of(node)
+    return known is not None and known.kind == "moving"
+
+
+def _is_float_work(node: ir.Node) -> bool:
+    return any(value.dtype == ir.DataType.FLOAT for value in node.outputs)

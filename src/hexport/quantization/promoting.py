@@ -1,0 +1,87 @@
+"""Which nodes to make more precise: those that spare the most noise for what they cost.
+
+Noise of independent roundings adds up, so that what one node does alone tells what it adds to the whole.
+The sum is an estimate; whoever uses it measures the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hexport.quantization.plan import Precision
+
+Noise = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Option:
+    """A node in one precision."""
+
+    precision: Precision
+    noise: Noise
+    """Noise over signal at every output, from this node alone."""
+    cost: float
+    float_macs: int = 0
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """A node and what it is raised to."""
+
+    node: str
+    precision: Precision
+    noise_before: float
+
+
+def promote(
+    options: Mapping[str, Sequence[Option]], goal: float, most_float_macs: float
+) -> tuple[Promotion, ...]:
+    """Raise nodes from their first option until the noise at every output is below ``goal``.
+
+    ``options`` is ordered from cheap to exact. Ends early when nothing is left that helps or is allowed.
+    """
+    chosen = dict.fromkeys(options, 0)
+    total = np.sum([steps[0].noise for steps in options.values()], axis=0)
+    float_macs = 0
+    while np.any(total > goal):
+        step = _best_step(options, chosen, total, goal, most_float_macs - float_macs)
+        if step is None:
+            break
+        name, level = step
+        old, new = options[name][chosen[name]], options[name][level]
+        total = total - old.noise + new.noise
+        float_macs += new.float_macs - old.float_macs
+        chosen[name] = level
+    return tuple(
+        Promotion(name, options[name][level].precision, float(np.max(options[name][0].noise)))
+        for name, level in chosen.items()
+        if level
+    )
+
+
+def _best_step(
+    options: Mapping[str, Sequence[Option]],
+    chosen: Mapping[str, int],
+    total: Noise,
+    goal: float,
+    float_macs_left: float,
+) -> tuple[str, int] | None:
+    best, best_gain = None, 0.0
+    for name, steps in options.items():
+        now = steps[chosen[name]]
+        for level in range(chosen[name] + 1, len(steps)):
+            then = steps[level]
+            if then.float_macs - now.float_macs > float_macs_left:
+                continue
+            # Only what is above the goal counts: an output that is good enough needs nothing.
+            spared = np.sum(
+                np.maximum(total - goal, 0) - np.maximum(total - now.noise + then.noise - goal, 0)
+            )
+            gain = float(spared) / max(then.cost - now.cost, 1.0)
+            if gain > best_gain:
+                best, best_gain = (name, level), gain
+    return best

@@ -1,0 +1,43 @@
+"""Where the NPU computes otherwise than the CPU: the first integer node after which the two part."""
+
+from __future__ import annotations
+
+from hexport.backend.failures import BackendError
+from hexport.quantization.judging import Judge
+from hexport.quantization.plan import FLOAT, Plan, settle_moving
+from hexport.quantization.roles import kind_of
+from hexport.quantization.workshop import Recipe, Workshop
+from hexport.toolchain import WorkerError
+
+
+def find_misread(shop: Workshop, judge: Judge, plan: Plan, recipe: Recipe, tolerance_db: float) -> str | None:
+    """The node, by bisection over how many of them are in integers; None when no single one is found."""
+    names = [
+        str(node.name)
+        for node in shop.model.graph
+        if plan.of(node).activation is not None
+        and (known := kind_of(node)) is not None
+        and known.kind != "moving"
+    ]
+
+    def parts(count: int) -> bool:
+        """Whether the two differ with the first ``count`` in integers and the rest in float."""
+        cut = plan.copy()
+        for name in names[count:]:
+            cut.precisions[name] = FLOAT
+        settle_moving(shop.model, cut)
+        model = shop.build(cut, recipe)
+        try:
+            _, npu = judge.on_npu(model, 1)
+        except (BackendError, WorkerError):
+            return True
+        return npu.sqnr_db < judge.on_cpu(model).sqnr_db - tolerance_db
+
+    low, high = 0, len(names)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if parts(middle):
+            high = middle
+        else:
+            low = middle
+    return names[high - 1] if names else None

@@ -1,0 +1,241 @@
+"""The search: the cheapest precisions that come close enough to the float model, judged on the NPU.
+
+Candidates are made and compared on the CPU, which takes seconds; the best one is then run on the NPU's own
+arithmetic, which has the last word. Every candidate that was measured is kept for the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from hexport.backend.failures import BackendError
+from hexport.observe.comparing import Comparison
+from hexport.observe.verdict import Verdict
+from hexport.quantization.judging import Judge
+from hexport.quantization.plan import FLOAT, Plan, Precision, plan_for, settle_moving
+from hexport.quantization.promoting import Option, promote
+from hexport.quantization.reconciling import find_misread
+from hexport.quantization.roles import kind_of
+from hexport.quantization.switches import Harm, harms
+from hexport.quantization.work import all_macs, cost
+from hexport.quantization.workshop import Recipe, Workshop
+from hexport.toolchain import WorkerError
+
+FLOAT_SHARE = 0.10
+"""Of the multiply-accumulates: what may stay fp16 inside an integer scheme."""
+_MARGIN_DB = 1.0
+"""Above the goal on the CPU, because the NPU gives a little less."""
+_TRUSTED_DB = 3.0
+"""The NPU may be this far below the CPU before it is asked why."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is tried."""
+
+    recipes: tuple[Recipe, ...]
+    promotions: int
+    """How often the set of promoted nodes is enlarged."""
+    npu_samples: int
+    reconciliations: int
+    """How many nodes that the NPU computes differently are looked for."""
+
+
+EFFORTS: Mapping[str, Effort] = {
+    "fast": Effort((Recipe(),), 0, 1, 0),
+    "normal": Effort((Recipe(), Recipe(carry_errors=True), Recipe("min-max", carry_errors=True)), 4, 2, 2),
+    "high": Effort(
+        tuple(
+            Recipe(ranges, carried, corrected)
+            for carried in (True, False)
+            for corrected in (True, False)
+            for ranges in ("mse", "min-max", "percentile", "entropy")
+        ),
+        8,
+        4,
+        4,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A quantised model and how good it is."""
+
+    label: str
+    plan: Plan
+    recipe: Recipe
+    model: ir.Model
+    cost: float
+    cpu: Comparison
+    verdict: Verdict | None = None
+    npu: Comparison | None = None
+    failure: str = ""
+
+    @property
+    def sqnr_db(self) -> float:
+        """On the NPU if it was measured there."""
+        if self.failure:
+            return -np.inf
+        return (self.npu or self.cpu).sqnr_db
+
+
+@dataclass
+class Search:
+    """One model's search."""
+
+    shop: Workshop
+    judge: Judge
+    goal_db: float
+    effort: Effort
+    settle: Callable[[Plan], None]
+    """Puts into a plan what the user wants of single nodes, over everything else."""
+    say: Callable[[str], None]
+    tried: list[Candidate] = field(default_factory=list)
+
+    def pursue(self, scheme: Precision, label: str, float_share: float = FLOAT_SHARE) -> Candidate:
+        """The scheme with its best recipe, and the nodes in fp16 that the goal needs and the share allows."""
+        plan = self._planned(scheme)
+        best = self._best_recipe(plan, label)
+        if best.cpu.sqnr_db < self._wanted_db and self.effort.promotions:
+            best = self._promoted(best, [FLOAT], float_share)
+        return self.confirm(best)
+
+    def mixed(self, cheap: Precision, better: Precision, label: str) -> Candidate:
+        """Start cheap, and raise single nodes to the better scheme or fp16, whatever it takes."""
+        return self.confirm(
+            self._promoted(self._best_recipe(self._planned(cheap), label), [better, FLOAT], 1.0)
+        )
+
+    def in_float(self) -> Candidate:
+        """The prepared model as it is: fp16 on the NPU."""
+        model = self.shop.prepared
+        total = sum(cost(node, FLOAT) for node in model.graph)
+        plan = Plan({str(node.name): FLOAT for node in model.graph})
+        return self._on_npu(Candidate("fp16", plan, Recipe(), model, total, self.judge.on_cpu(model)))
+
+    def confirm(self, candidate: Candidate) -> Candidate:
+        """Measured on the NPU; where it differs from the CPU, the nodes to blame are found and made float."""
+        confirmed = self._on_npu(candidate)
+        for _ in range(self.effort.reconciliations):
+            if confirmed.npu is None or confirmed.sqnr_db >= min(
+                self.goal_db, confirmed.cpu.sqnr_db - _TRUSTED_DB
+            ):
+                break
+            self.say(
+                f"{confirmed.label}: {confirmed.cpu.sqnr_db:.0f} dB on the CPU, "
+                f"{confirmed.sqnr_db:.0f} on the NPU; looking for the node"
+            )
+            name = find_misread(self.shop, self.judge, confirmed.plan, confirmed.recipe, _TRUSTED_DB)
+            if name is None:
+                break
+            plan = confirmed.plan.copy()
+            plan.set(name, FLOAT, "the NPU computes it otherwise than the CPU in integers")
+            settle_moving(self.shop.model, plan)
+            cured = self._on_npu(self._candidate(plan, confirmed.recipe, confirmed.label))
+            if cured.sqnr_db <= confirmed.sqnr_db:
+                break
+            confirmed = cured
+        return confirmed
+
+    @property
+    def _wanted_db(self) -> float:
+        return self.goal_db + _MARGIN_DB
+
+    def _planned(self, scheme: Precision) -> Plan:
+        plan = plan_for(self.shop.model, scheme)
+        self.settle(plan)
+        settle_moving(self.shop.model, plan)
+        return plan
+
+    def _best_recipe(self, plan: Plan, label: str) -> Candidate:
+        best: Candidate | None = None
+        for recipe in self.effort.recipes:
+            candidate = self._candidate(plan, recipe, label)
+            if best is None or candidate.cpu.sqnr_db > best.cpu.sqnr_db:
+                best = candidate
+        assert best is not None
+        return best
+
+    def _promoted(self, start: Candidate, to: list[Precision], float_share: float) -> Candidate:
+        macs = all_macs(self.shop.model)
+        options = self._options(start, to, macs)
+        allowed = float_share * sum(macs.values())
+        goal = 10 ** (-self._wanted_db / 10)
+        best = start
+        for _ in range(self.effort.promotions):
+            plan = start.plan.copy()
+            for raised in promote(options, goal, allowed):
+                reason = f"alone it leaves {-10 * np.log10(max(raised.noise_before, 1e-12)):.0f} dB"
+                plan.set(raised.node, raised.precision, reason)
+            self.settle(plan)
+            settle_moving(self.shop.model, plan)
+            candidate = self._candidate(plan, start.recipe, start.label)
+            enough = candidate.cpu.sqnr_db >= self._wanted_db
+            if candidate.cpu.sqnr_db > best.cpu.sqnr_db or enough:
+                best = candidate
+            if enough:
+                break
+            # The sum was too hopeful: ask for as much less noise as is missing, and then some.
+            goal *= 10 ** (-max(self._wanted_db - candidate.cpu.sqnr_db, 1.0) / 10)
+        return best
+
+    def _options(
+        self, start: Candidate, to: list[Precision], macs: Mapping[str, int]
+    ) -> dict[str, list[Option]]:
+        nodes = {str(node.name): node for node in self.shop.model.graph}
+        measured = {harm.node: harm for harm in self._harms(start.plan, start.recipe)}
+        better = {p: self._harms_in(start, p) for p in to if p.activation is not None}
+        options: dict[str, list[Option]] = {}
+        for name, harm in measured.items():
+            known = kind_of(nodes[name])
+            if known is None or known.kind == "moving":
+                continue
+            now = start.plan.precisions[name]
+            options[name] = [Option(now, harm.noise, cost(nodes[name], now))]
+            for precision in to:
+                fitting = (
+                    precision
+                    if now.weight is not None or precision.activation is None
+                    else Precision(precision.activation)
+                )
+                noise = better[precision][name].noise if precision in better else np.zeros_like(harm.noise)
+                count = macs[name] if precision.activation is None else 0
+                options[name].append(Option(fitting, noise, cost(nodes[name], fitting), count))
+        return options
+
+    def _harms(self, plan: Plan, recipe: Recipe) -> list[Harm]:
+        integers = self.shop.integers(plan, recipe)
+        acts = self.shop.activations(recipe.ranges)
+        return harms(self.shop.model, plan, acts, integers, self.judge.samples[:1], self.judge.folder)
+
+    def _harms_in(self, start: Candidate, precision: Precision) -> dict[str, Harm]:
+        """The harm of the same nodes in another precision."""
+        plan = start.plan.copy()
+        for name, now in start.plan.precisions.items():
+            if now.activation is not None:
+                plan.precisions[name] = replace(precision, weight=now.weight and precision.weight)
+        return {harm.node: harm for harm in self._harms(plan, start.recipe)}
+
+    def _candidate(self, plan: Plan, recipe: Recipe, label: str) -> Candidate:
+        model = self.shop.build(plan, recipe)
+        total = sum(cost(node, plan.of(node)) for node in self.shop.model.graph)
+        candidate = Candidate(label, plan, recipe, model, total, self.judge.on_cpu(model))
+        self.say(f"{label}, {recipe}: {candidate.cpu.sqnr_db:.1f} dB on the CPU")
+        self.tried.append(candidate)
+        return candidate
+
+    def _on_npu(self, candidate: Candidate) -> Candidate:
+        try:
+            verdict, npu = self.judge.on_npu(candidate.model, self.effort.npu_samples)
+        except (BackendError, WorkerError) as error:
+            measured = replace(candidate, failure=f"{error.what}: {error.why}")
+        else:
+            measured = replace(candidate, verdict=verdict, npu=npu)
+            self.say(f"{candidate.label}: {npu.sqnr_db:.1f} dB on the NPU")
+        self.tried.append(measured)
+        return measured

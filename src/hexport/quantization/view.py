@@ -1,0 +1,86 @@
+"""A quantised model for people: how close, at what cost, what stays float and why, what was tried."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hexport.quantization.outcome import Quantization, finite
+
+_MOST = 6
+
+
+def show(result: Quantization, console: Console) -> None:
+    """Print it."""
+    best = result.best
+    console.print(
+        f"[bold]{escape(result.model)}[/] for [bold]{result.target.chip}[/] → {escape(result.output)}"
+    )
+    table = Table("", "", box=None, pad_edge=False, show_header=False)
+    for label, text in _rows(result):
+        table.add_row(label, text)
+    console.print(table)
+    _show_floats(result, console)
+    _show_tried(result, console)
+    for warning in result.warnings:
+        console.print(f"[yellow]![/] {escape(warning)}")
+    if best.failure:
+        console.print(f"[red]✗ it does not run on the NPU[/]: {escape(best.failure)}")
+    elif result.met:
+        asked = "" if result.goal_db is None else f", at least {result.goal_db:g} were asked for"
+        console.print(f"[green]✓[/] {_decibels(best.sqnr_db)} on the NPU{asked}")
+    else:
+        console.print(
+            f"[red]✗ {_decibels(best.sqnr_db)}[/], {result.goal_db:g} dB were asked for; "
+            "the best model found is written"
+        )
+    console.print(f"next: hexport check '{escape(result.output)}' --target {result.target.chip}")
+
+
+def _rows(result: Quantization) -> list[tuple[str, str]]:
+    best, verdict = result.best, result.best.verdict
+    comparison = best.npu or best.cpu
+    worst = comparison.worst
+    rows = [
+        ("scheme", f"{best.label}, {best.recipe}"),
+        ("SQNR on NPU / CPU", f"{_decibels(best.sqnr_db)} / {_decibels(best.cpu.sqnr_db)}"),
+        ("worst output", f"{escape(worst.name)}, {_decibels(worst.sqnr_db)}" if worst else "–"),
+        ("same decision", f"{comparison.agreement}" if comparison.agreement else "–"),
+        ("size", f"{result.bytes_before / 1e6:.2f} MB → {result.bytes_after / 1e6:.2f} MB"),
+        ("time", f"{result.seconds:.0f} s"),
+    ]
+    if verdict is not None:
+        where = f"{verdict.nodes.npu} / {verdict.nodes.cpu}, {len(verdict.partitions)} partitions"
+        rows.insert(3, ("nodes on NPU / CPU", where))
+    return rows
+
+
+def _show_floats(result: Quantization, console: Console) -> None:
+    if not result.float_nodes:
+        return
+    share = f"{100 * result.float_mac_share:.1f} % of the MACs"
+    console.print(f"fp16 inside: {len(result.float_nodes)} nodes, {share}")
+    for name, reason in list(result.float_nodes.items())[:_MOST]:
+        console.print(f"  {escape(name)}: {escape(reason)}")
+    if len(result.float_nodes) > _MOST:
+        console.print(f"  and {len(result.float_nodes) - _MOST} more, all in the .quant.json")
+
+
+def _show_tried(result: Quantization, console: Console) -> None:
+    table = Table("tried", "recipe", "cost", "CPU", "NPU", box=None, pad_edge=False)
+    for candidate in result.tried:
+        npu = _decibels(candidate.npu.sqnr_db) if candidate.npu else "fails" if candidate.failure else ""
+        table.add_row(
+            candidate.label,
+            str(candidate.recipe),
+            f"{candidate.cost:.2g}",
+            _decibels(candidate.cpu.sqnr_db),
+            npu,
+        )
+    console.print(table)
+
+
+def _decibels(value: float) -> str:
+    found = finite(value)
+    return found if isinstance(found, str) else f"{found:.1f} dB"

@@ -1,0 +1,115 @@
+"""Everything that is known of one float model, and the making of quantised ones from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import onnx_ir as ir
+
+from hexport.quantization.activations import Activations
+from hexport.quantization.emitting import emit
+from hexport.quantization.histogram import Histogram
+from hexport.quantization.layer_inputs import Moments, moments_of
+from hexport.quantization.observing import Sample, observe
+from hexport.quantization.plan import Plan
+from hexport.quantization.rounding import carry_errors, correct_bias
+from hexport.quantization.weights import Layer, LayerIntegers, layers_of, nearest, weight_encoding
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The techniques of a candidate; each can be turned on and off."""
+
+    ranges: str = "mse"
+    carry_errors: bool = False
+    """Round weights one after the other, the rest making up for it."""
+    correct_bias: bool = True
+
+    def __str__(self) -> str:
+        parts = [f"{self.ranges} ranges"]
+        if self.carry_errors:
+            parts.append("error-carrying rounding")
+        if self.correct_bias:
+            parts.append("bias correction")
+        return ", ".join(parts)
+
+
+@dataclass
+class Workshop:
+    """The float model, what was observed of it, and its layers."""
+
+    prepared: ir.Model
+    """As fp16 likes it."""
+    model: ir.Model
+    """As integers like it."""
+    data: Iterable[Sample]
+    """What ranges are made from: all samples."""
+    fit: Iterable[Sample]
+    """What roundings and corrections are made from: not those that candidates are judged on."""
+    folder: Path
+    overrides: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Ranges the user gave."""
+    _integers: dict[object, LayerIntegers] = field(default_factory=dict)
+    _activations: dict[str, Activations] = field(default_factory=dict)
+
+    @cached_property
+    def histograms(self) -> dict[str, Histogram]:
+        return observe(self.model, self.data, self.folder).histograms
+
+    @cached_property
+    def layers(self) -> dict[str, Layer]:
+        return layers_of(self.model)
+
+    @cached_property
+    def means(self) -> dict[str, Moments]:
+        """What bias correction needs."""
+        return moments_of(self.model, self.layers, self.fit, self.folder, squares=False)
+
+    @cached_property
+    def moments(self) -> dict[str, Moments]:
+        """What error-carrying rounding needs as well."""
+        return moments_of(self.model, self.layers, self.fit, self.folder, squares=True)
+
+    def activations(self, ranges: str) -> Activations:
+        if ranges not in self._activations:
+            made = Activations(self.model, self.histograms, ranges)
+            made.overrides.update(self.overrides)
+            self._activations[ranges] = made
+        return self._activations[ranges]
+
+    def build(self, plan: Plan, recipe: Recipe) -> ir.Model:
+        """The quantised model."""
+        return emit(self.model, plan, self.activations(recipe.ranges), self.integers(plan, recipe))
+
+    def integers(self, plan: Plan, recipe: Recipe) -> Mapping[str, LayerIntegers]:
+        """Every layer's weights that the plan has in integers."""
+        return {
+            name: self._layer(layer, plan, recipe)
+            for name, layer in self.layers.items()
+            if plan.of(layer.node).weight is not None
+        }
+
+    def _layer(self, layer: Layer, plan: Plan, recipe: Recipe) -> LayerIntegers:
+        precision = plan.of(layer.node)
+        key = (layer.name, precision, recipe)
+        if key not in self._integers:
+            assert precision.activation is not None
+            source = layer.node.inputs[0]
+            assert source is not None
+            scale = float(
+                self.activations(recipe.ranges).encoding(str(source.name), precision.activation).scale
+            )
+            rounded = nearest(layer, weight_encoding(layer, precision, scale))
+            self._integers[key] = self._bettered(layer, rounded, recipe)
+        return self._integers[key]
+
+    def _bettered(self, layer: Layer, rounded: LayerIntegers, recipe: Recipe) -> LayerIntegers:
+        known = self.moments if recipe.carry_errors else self.means if recipe.correct_bias else {}
+        if layer.name not in known:
+            return rounded
+        if recipe.carry_errors:
+            rounded = carry_errors(layer, rounded, known[layer.name])
+        return correct_bias(layer, rounded, known[layer.name]) if recipe.correct_bias else rounded
