@@ -51,7 +51,7 @@ def write_cases(folder: Path, only: str = "") -> list[Case]:
         if arrays is None or not RANDOM.isdisjoint(_op_types(case.model.graph)) or _trains_dropout(entry):
             continue
         entry.model.write_bytes(case.model.SerializeToString())
-        np.savez(entry.inputs, **arrays)
+        np.savez(entry.inputs, **arrays)  # type: ignore[arg-type]  # no input is named like an option
         written.append(entry)
     return written
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 from hexport.toolchain import JobFailed, Limits, Worker, WorkerError
 
 OUTCOMES = ("right", "wrong", "failed", "killed", "cpu")
+BAD = ("wrong", "failed", "killed")
 ENOUGH_DB = 30.0
 # A session leaves memory behind; a process for all of the tests would grow with every one.
 _TESTS_A_PROCESS = 200

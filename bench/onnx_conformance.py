@@ -1,10 +1,12 @@
-"""The ONNX standard's operator tests on plain onnxruntime-qnn, and after hexport's rules.
+"""The ONNX standard's operator tests on plain onnxruntime-qnn, and with hexport.
 
     python bench/onnx_conformance.py [--target SM8650] [--only averagepool] [--jobs 2]
 
-Every test that ONNX Runtime's CPU runs is run on the NPU's simulator as it is, and once more after the
-rules if one applies. Prints the counts and every test that is not right, and writes
-bench/results/conformance.json. A test that kills its process costs a new process and nothing else.
+Every test that ONNX Runtime's CPU runs is run on the NPU's simulator as it is, and once more after hexport's
+rules if one applies; what is still not right goes the rest of `hexport prepare`'s way: clean-up, and pins of
+what is to blame to the CPU. Tests of random operators are left out: two runs of them differ by design.
+Prints the counts and every test that is not right, and writes bench/results/conformance.json. A test that
+kills its process costs a new process and nothing else.
 """
 
 from __future__ import annotations
@@ -21,11 +23,10 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from conformance_cases import Case, write_cases
-from conformance_rules import rewrite
-from conformance_runs import ENOUGH_DB, OUTCOMES, Outcome, Runner
+from conformance_cases import RANDOM, Case, write_cases
+from conformance_hexport import run_hexport
+from conformance_runs import BAD, ENOUGH_DB, OUTCOMES, Outcome, Runner
 from hexport import facts
-from hexport.rewrite.rule import Purpose
 from plain_runs import one_line
 
 RESULTS = Path(__file__).parent / "results" / "conformance.json"
@@ -47,7 +48,11 @@ class Row:
     plain: Outcome
     hexport: Outcome
     rules: tuple[str, ...]
-    """The rules that changed the model; without any, the two sides are one run."""
+    """The rules that changed the model; without any, and without what follows, the two sides are one run."""
+    cleaned: bool
+    """The rules were not enough; the clean-up came first."""
+    pins: tuple[str, ...]
+    """Nor was that: these operators are kept on the CPU, and why."""
 
 
 def main() -> None:
@@ -59,7 +64,7 @@ def main() -> None:
         cases = write_cases(Path(folder), arguments.only)
         shares = [cases[i :: arguments.jobs] for i in range(arguments.jobs)]
         with ThreadPoolExecutor(arguments.jobs) as pool:
-            done = pool.map(lambda share: _run_share(share, soc.soc_model), shares)
+            done = pool.map(lambda share: _run_share(share, soc), shares)
             rows = sorted((row for share in done for row in share), key=lambda row: (row.op, row.test))
     _show(rows, len(cases))
     print(f"\n{soc.chip}, {_versions()}; all of this took {time.perf_counter() - started:.0f} s")
@@ -79,36 +84,31 @@ def _versions() -> str:
     return ", ".join(f"{name} {version(name)}" for name in ("onnx", "onnxruntime", "onnxruntime-qnn"))
 
 
-def _run_share(cases: Sequence[Case], soc_model: int) -> list[Row]:
+def _run_share(cases: Sequence[Case], soc: facts.Soc) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory(prefix="hexport-bench-") as folder:
         workdir = Path(folder)
-        with Runner(workdir / "native.log", soc_model) as runner:
+        with Runner(workdir / "native.log", soc.soc_model) as runner:
             for number, case in enumerate(cases, 1):
                 if number % 100 == 0:
                     print(f"{number} of {len(cases)}", file=sys.stderr)
-                if (row := _run(case, runner, workdir)) is not None:
+                if (row := _run(case, runner, workdir, soc)) is not None:
                     rows.append(row)
     return rows
 
 
-def _run(case: Case, runner: Runner, workdir: Path) -> Row | None:
-    expected, changed = workdir / "expected.npz", workdir / "changed.onnx"
+def _run(case: Case, runner: Runner, workdir: Path, soc: facts.Soc) -> Row | None:
+    expected = workdir / "expected.npz"
     if not runner.on_cpu(case.model, case.inputs, expected):
         return None
     plain = runner.on_npu(case.model, case.inputs, expected)
-    # What the NPU takes needs no other form; faults come last, for what the other rules made.
-    purposes = [Purpose.FAULT] if plain.whole else [Purpose.SUPPORT, Purpose.FAULT]
-    try:
-        applied = rewrite(case.model, changed, purposes)
-    except Exception as error:  # noqa: BLE001 - a rule that throws is a result to be shown
-        return Row(case.name, case.op, plain, Outcome("failed", error=f"{type(error).__name__}: {error}"), ())
-    after = runner.on_npu(changed, case.inputs, expected) if applied else plain
-    return Row(case.name, case.op, plain, after, applied)
+    result = run_hexport(case, plain, expected, runner, soc)
+    return Row(case.name, case.op, plain, result.outcome, result.rules, result.cleaned, result.pins)
 
 
 def _show(rows: Sequence[Row], written: int) -> None:
-    print(f"{len(rows)} of {written} tests run on ONNX Runtime's CPU; of these\n")
+    print(f"{len(rows)} of {written} tests run on ONNX Runtime's CPU; of these")
+    print(f"(random operators are left out: {', '.join(sorted(RANDOM))}, Dropout in training)\n")
     print(f"{'':44}{'plain':>8}{'hexport':>9}")
     sides: tuple[Callable[[Row], Outcome], ...] = (lambda row: row.plain, lambda row: row.hexport)
     counts = [Counter(side(row).kind for row in rows) for side in sides]
@@ -120,13 +120,16 @@ def _show(rows: Sequence[Row], written: int) -> None:
         print(f"\n{name}: not right, by operator")
         _show_bad([(row, side(row)) for row in rows])
     used = Counter(rule for row in rows for rule in row.rules)
+    print("\nkept on the CPU by hexport, because the NPU is wrong or fails and no rule helps")
+    for row in (row for row in rows if row.pins):
+        print(f"  {row.test.removeprefix('test_')}: {'; '.join(dict.fromkeys(row.pins))}")
     print("\nrules used:", ", ".join(f"{rule} {count}×" for rule, count in used.most_common()) or "none")
 
 
 def _show_bad(pairs: Sequence[tuple[Row, Outcome]]) -> None:
     by_op: dict[str, list[str]] = defaultdict(list)
     for row, outcome in pairs:
-        if outcome.kind in ("wrong", "failed", "killed"):
+        if outcome.kind in BAD:
             detail = f"{outcome.db:.0f} dB" if outcome.db is not None else one_line(outcome.error, 70)
             by_op[row.op].append(f"{outcome.kind:7} {row.test.removeprefix('test_')} ({detail})")
     for op, lines in sorted(by_op.items()):

@@ -33,6 +33,7 @@ class Preparation:
     output: str
     target: facts.Soc
     input_shapes: dict[str, Shape]
+    frozen: dict[str, str]
     before: Standing
     after: Standing
     attempts: tuple[Attempt, ...]

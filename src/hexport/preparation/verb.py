@@ -25,6 +25,7 @@ from hexport.preparation.freezing import parse_frozen
 from hexport.preparation.large_bench import LargeBench
 from hexport.preparation.outcome import Preparation, find_pins
 from hexport.preparation.pipeline import RuleSource, Standing, clean, improve, stand
+from hexport.preparation.rescue import rescue
 from hexport.preparation.samples import Samples, find_samples
 from hexport.preparation.saving import LARGE, data_file, save
 from hexport.preparation.workbench import Workbench
@@ -35,6 +36,8 @@ from hexport.toolchain import Limits
 __all__ = ["Preparation", "prepare"]
 
 LABEL = "hexport.prepared"
+_RESCUE_SECONDS = 300.0
+"""How long nodes are looked for that the NPU fails on or gets wrong."""
 
 
 def prepare(
@@ -72,6 +75,7 @@ def prepare(
             str(output),
             soc,
             shapes,
+            dict(freeze or {}),
             before,
             after,
             tuple(bench.attempts),
@@ -120,6 +124,7 @@ def _improve(
         found = ()
     # Ranges of random numbers would mislead the rules that choose a scale by them.
     after = improve(bench, _with_ranges(chosen, bench) if samples.real else chosen, standing)
+    after = rescue(bench, after, _RESCUE_SECONDS)
     try:
         return after, fp16_watch.look_again(bench, found)
     except HexportError as error:

@@ -1,8 +1,8 @@
-"""Data to fit with and data to judge with: never the same samples."""
+"""Data to fit with and data to judge with: never the same samples; and only what the model takes of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from hexport.quantization.data import CalibrationData, Sample
 
@@ -11,15 +11,20 @@ _EVERY = 4
 
 
 class Part:
-    """One of the two parts, streamed. Of fewer than four samples all are in both, which is said."""
+    """One of the two parts, or with ``held=None`` both, streamed. Fewer than four samples are in both."""
 
-    def __init__(self, data: CalibrationData, *, held: bool) -> None:
-        self._data, self._held = data, held
+    def __init__(self, data: CalibrationData, inputs: Collection[str], *, held: bool | None = None) -> None:
+        self._data, self._inputs, self._held = data, inputs, held
 
     def __iter__(self) -> Iterator[Sample]:
         # Reading it counts it, if nothing has yet.
         assert self._data.fingerprint
-        few = (self._data.count or 0) < _EVERY
+        both = self._held is None or too_few(self._data)
         for number, sample in enumerate(self._data):
-            if few or (number % _EVERY == _EVERY - 1) == self._held:
-                yield sample
+            if both or (number % _EVERY == _EVERY - 1) == self._held:
+                yield {name: array for name, array in sample.items() if name in self._inputs}
+
+
+def too_few(data: CalibrationData) -> bool:
+    """Whether nothing can be held out."""
+    return (data.count or 0) < _EVERY

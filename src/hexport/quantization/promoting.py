@@ -56,11 +56,23 @@ def promote(
         total = total - old.noise + new.noise
         float_macs += new.float_macs - old.float_macs
         chosen[name] = level
+    _take_back(options, chosen, total, goal)
     return tuple(
         Promotion(name, options[name][level].precision, float(np.max(options[name][0].noise)))
         for name, level in chosen.items()
         if level
     )
+
+
+def _take_back(
+    options: Mapping[str, Sequence[Option]], chosen: dict[str, int], total: Noise, goal: float
+) -> None:
+    """What cheap steps were taken for before a large one made them needless: each is a border crossed."""
+    raised = [name for name, level in chosen.items() if level]
+    for name in sorted(raised, key=lambda name: float(np.max(options[name][0].noise))):
+        back = total - options[name][chosen[name]].noise + options[name][0].noise
+        if np.all(back <= goal):
+            total, chosen[name] = back, 0
 
 
 def _best_step(

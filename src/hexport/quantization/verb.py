@@ -6,23 +6,25 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
-from hexport import facts
+from hexport import facts, zoo
 from hexport.backend.running import run_on_cpu
 from hexport.errors import UsageError
 from hexport.model import Graph, read
 from hexport.model.dims import Shape, fix_shapes
 from hexport.model.scheme import scheme_of
+from hexport.preparation.freezing import parse_frozen
 from hexport.preparation.saving import save
 from hexport.preparation.verb import LABEL, prepare
 from hexport.quantization.data import CalibrationData, open_calibration
 from hexport.quantization.fitting_model import fit_for_integers
-from hexport.quantization.holding_out import Part
+from hexport.quantization.holding_out import Part, too_few
 from hexport.quantization.judging import Judge
 from hexport.quantization.outcome import Quantization, decisions, float_nodes
 from hexport.quantization.plan import SCHEMES
@@ -66,10 +68,10 @@ def quantize(
     limits = limits or Limits()
     with tempfile.TemporaryDirectory(prefix="hexport-") as name:
         folder = Path(name)
-        source, notes = _prepared(model, folder, soc, dims, input_shapes, freeze, limits, say)
-        _refuse_quantised(model, source.graph)
-        with _calibration(model, calib, source.graph, preprocess, samples) as data:
-            shop, judge = _set_up(source.path, data, soc, folder, wishes, limits, say)
+        ready = _prepared(model, folder, soc, dims, input_shapes, freeze, limits, say)
+        _refuse_quantised(model, ready.graph)
+        with _calibration(model, calib, ready, preprocess, samples) as data:
+            shop, judge = _set_up(ready, data, soc, folder, wishes, limits, say)
             search = Search(
                 shop,
                 judge,
@@ -92,10 +94,10 @@ def quantize(
             tuple(search.tried),
             floats,
             share,
-            source.path.stat().st_size,
+            ready.path.stat().st_size,
             output.stat().st_size,
             time.perf_counter() - began,
-            (*notes, *data.notes),
+            (*ready.notes, *data.notes, *_few(data)),
         )
 
 
@@ -117,6 +119,18 @@ def _search(search: Search, scheme: str, soc: facts.Soc) -> Candidate:
     return min(enough, key=lambda c: c.cost) if enough else max(found, key=lambda c: c.sqnr_db)
 
 
+@dataclass(frozen=True)
+class _Ready:
+    """A prepared model, and what inputs the user's own one takes: calibration data are made for that."""
+
+    path: Path
+    graph: Graph
+    inputs: Graph
+    shapes: Mapping[str, Shape]
+    frozen: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
 def _prepared(
     model: str | Path,
     folder: Path,
@@ -126,13 +140,12 @@ def _prepared(
     freeze: Mapping[str, str] | None,
     limits: Limits,
     say: Say,
-) -> tuple[Any, list[str]]:
-    """The prepared model, read; it is prepared now unless it was before."""
-    if not str(model).startswith("zoo:"):
-        source = read(Path(model))
-        if any(bytes(entry.key) == LABEL.encode() for entry in source.proto.metadata_props):
-            fix_shapes(source.graph, dims or {}, input_shapes or {}, f"hexport quantize '{model}'")
-            return source, []
+) -> _Ready:
+    """The model, prepared now unless it was before."""
+    source = read(zoo.resolve(model))
+    if any(bytes(entry.key) == LABEL.encode() for entry in source.proto.metadata_props):
+        shapes = fix_shapes(source.graph, dims or {}, input_shapes or {}, f"hexport quantize '{model}'")
+        return _Ready(source.path, source.graph, source.graph, shapes, {}, ())
     say("preparing")
     path = folder / "prepared.onnx"
     result = prepare(
@@ -144,11 +157,13 @@ def _prepared(
         freeze=freeze,
         limits=limits,
     )
-    return read(path), list(result.warnings)
+    values = parse_frozen(source.graph, result.frozen, result.input_shapes)
+    graph = read(path).graph
+    return _Ready(path, graph, source.graph, result.input_shapes, values, result.warnings)
 
 
 def _calibration(
-    model: str | Path, calib: object, graph: Graph, preprocess: Path | None, samples: int | None
+    model: str | Path, calib: object, ready: _Ready, preprocess: Path | None, samples: int | None
 ) -> CalibrationData:
     if calib is None and str(model).startswith("zoo:"):
         calib = str(model)
@@ -158,25 +173,40 @@ def _calibration(
             why="the ranges of integers are those of real inputs; random numbers give a useless model",
             next="give --calib FILE.npz, a folder, or MODULE:CALLABLE; docs/calibration.md has all of it",
         )
-    shapes = {name: tuple(int(d) for d in tensor.shape or ()) for name, tensor in graph.inputs.items()}  # type: ignore[arg-type]
-    return open_calibration(calib, graph, shapes, {}, preprocess=preprocess, limit=samples)
+    return open_calibration(
+        calib, ready.inputs, ready.shapes, ready.frozen, preprocess=preprocess, limit=samples
+    )
 
 
 def _set_up(
-    path: Path, data: CalibrationData, soc: facts.Soc, folder: Path, wishes: Wishes, limits: Limits, say: Say
+    ready: _Ready,
+    data: CalibrationData,
+    soc: facts.Soc,
+    folder: Path,
+    wishes: Wishes,
+    limits: Limits,
+    say: Say,
 ) -> tuple[Workshop, Judge]:
-    prepared = ir.load(path)
+    prepared = ir.load(ready.path)
     ir.external_data.load_to_model(prepared)
     model = prepared.clone()
     fit_for_integers(model)
     for each in (prepared, model):
         infer_shapes(each)
         name_nodes(each)
-    held_out = list(islice(Part(data, held=True), _JUDGES))
+    inputs = set(ready.graph.inputs)
+    held_out = list(islice(Part(data, inputs, held=True), _JUDGES))
     say(f"calibrating on {data.count} samples")
-    reference = run_on_cpu(path, held_out, limits=limits).outputs
+    reference = run_on_cpu(ready.path, held_out, limits=limits).outputs
     judge = Judge(soc, held_out, reference, folder, limits)
-    return Workshop(prepared, model, data, Part(data, held=False), folder, dict(wishes.tensors)), judge
+    fit = Part(data, inputs, held=False)
+    return Workshop(prepared, model, Part(data, inputs), fit, folder, dict(wishes.tensors)), judge
+
+
+def _few(data: CalibrationData) -> list[str]:
+    if not too_few(data):
+        return []
+    return [f"{data.count} samples are too few to hold any out: the figures are from those it was fitted to"]
 
 
 def name_nodes(model: ir.Model) -> None:

@@ -12,6 +12,13 @@ from importlib.metadata import entry_points
 from hexport.errors import UsageError
 from hexport.rewrite.faults.average_pool_padded import AveragePoolPadded
 from hexport.rewrite.faults.conv_transpose_covered import ConvTransposeCovered
+from hexport.rewrite.faults.empty_reduction import (
+    EmptyReduceMax,
+    EmptyReduceMin,
+    EmptyReduceProd,
+    EmptyReduceSum,
+)
+from hexport.rewrite.faults.equal_infinity import EqualInfinity
 from hexport.rewrite.faults.exp_in_range import ExpInRange
 from hexport.rewrite.faults.gather_elements_positive import GatherElementsPositive
 from hexport.rewrite.faults.gru_unrolled import GruUnrolled
@@ -33,7 +40,32 @@ from hexport.rewrite.faults.pinned_faults import (
 from hexport.rewrite.faults.reduce_log_sum_exp_to_max import ReduceLogSumExpToMax
 from hexport.rewrite.faults.resize_decomposed import ResizeDecomposed
 from hexport.rewrite.faults.scatter_elements_positive import ScatterElementsPositive
+from hexport.rewrite.faults.softmax_is_nan import SoftmaxIsNaN
 from hexport.rewrite.faults.softplus_in_range import SoftplusInRange
+from hexport.rewrite.integers.affine_before_layer import (
+    AffineBeforeConv,
+    AffineBeforeConvTranspose,
+    AffineBeforeGemm,
+    AffineBeforeMatMul,
+)
+from hexport.rewrite.integers.affine_into_layer import (
+    AddIntoLayer,
+    BatchNormIntoLayer,
+    DivIntoLayer,
+    MulIntoLayer,
+    SubIntoLayer,
+)
+from hexport.rewrite.integers.batch_norm_to_conv import BatchNormToConv
+from hexport.rewrite.integers.conv_pads import ConvPads
+from hexport.rewrite.integers.div_to_mul import DivToMul
+from hexport.rewrite.integers.gelu_from_tanh import GeluFromTanh
+from hexport.rewrite.integers.hard_swish_whole import HardSwishFromDiv, HardSwishFromMul
+from hexport.rewrite.integers.l2_norm_whole import L2NormWhole
+from hexport.rewrite.integers.layer_norm_whole import LayerNormFromDiv, LayerNormFromMul
+from hexport.rewrite.integers.mask_clamped import MaskClampedAdd, MaskClampedMul, MaskClampedWhere
+from hexport.rewrite.integers.matmul_add_to_gemm import MatMulAddToGemm
+from hexport.rewrite.integers.sigmoid_whole import SigmoidFromDiv, SigmoidFromReciprocal
+from hexport.rewrite.integers.softmax_whole import SoftmaxWhole
 from hexport.rewrite.precision.hypot import Hypot
 from hexport.rewrite.precision.l2_scaled import L2Scaled
 from hexport.rewrite.precision.layernorm_scaled import SumToMean
@@ -143,6 +175,12 @@ _FAULTS: tuple[type[Rule], ...] = (
     MaxPoolBytes,
     NonZeroOnCpu,
     IsNaNOfInput,
+    SoftmaxIsNaN,
+    EqualInfinity,
+    EmptyReduceSum,
+    EmptyReduceProd,
+    EmptyReduceMax,
+    EmptyReduceMin,
     StftByInput,
     ExpInRange,
     SoftplusInRange,
@@ -253,7 +291,36 @@ _RANGES: tuple[type[Rule], ...] = (
     SumBeforeTanh,
 )
 
-RULES: tuple[type[Rule], ...] = (*_FAULTS, *_SUPPORT, *_RANGES)
+# What integers carry badly: applied before quantising. Whole operators are found before their parts go.
+_INTEGERS: tuple[type[Rule], ...] = (
+    MaskClampedAdd,
+    MaskClampedWhere,
+    MaskClampedMul,
+    GeluFromTanh,
+    HardSwishFromMul,
+    HardSwishFromDiv,
+    SigmoidFromDiv,
+    SigmoidFromReciprocal,
+    SoftmaxWhole,
+    L2NormWhole,
+    LayerNormFromDiv,
+    LayerNormFromMul,
+    ConvPads,
+    MulIntoLayer,
+    DivIntoLayer,
+    AddIntoLayer,
+    SubIntoLayer,
+    BatchNormIntoLayer,
+    MatMulAddToGemm,
+    AffineBeforeConv,
+    AffineBeforeConvTranspose,
+    AffineBeforeGemm,
+    AffineBeforeMatMul,
+    BatchNormToConv,
+    DivToMul,
+)
+
+RULES: tuple[type[Rule], ...] = (*_FAULTS, *_SUPPORT, *_RANGES, *_INTEGERS)
 
 
 def all_rules() -> tuple[type[Rule], ...]:

@@ -17,6 +17,8 @@ class Purpose(Enum):
     """fp16 cannot hold what the form computes on the way: applied for float schemes, by measured ranges."""
     FAULT = "fault"
     """The compiler takes the form and computes it wrongly, or dies of it: applied always."""
+    INTEGER = "integer"
+    """Integers carry the form badly: applied before quantising."""
 
 
 class Rule(RewriteRuleClassBase):

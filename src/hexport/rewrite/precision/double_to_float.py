@@ -36,8 +36,8 @@ def _keep_interface(graph: ir.Graph) -> bool:
     changed = False
     for value in graph.inputs:
         if value.dtype == ir.DataType.DOUBLE and value.uses():
-            cast = _cast(value, ir.DataType.FLOAT, f"{value.name}_float")
             uses = list(value.uses())
+            cast = _cast(value, ir.DataType.FLOAT, f"{value.name}_float")
             graph.insert_before(next(iter(graph)), cast)
             for user, position in uses:
                 user.replace_input_with(position, cast.outputs[0])
@@ -68,7 +68,7 @@ def _narrow_constant(value: ir.Value) -> bool:
     if value.const_value is None or value.const_value.dtype != ir.DataType.DOUBLE:
         return False
     value.const_value = _narrowed(value.const_value)
-    value.dtype = ir.DataType.FLOAT
+    _make_float(value)
     return True
 
 
@@ -100,9 +100,14 @@ def _retype(graph: ir.Graph, spared: set[ir.Value]) -> bool:
     changed = False
     for value in _values(graph):
         if value.dtype == ir.DataType.DOUBLE and value not in spared:
-            value.dtype = ir.DataType.FLOAT
+            _make_float(value)
             changed = True
     return changed
+
+
+def _make_float(value: ir.Value) -> None:
+    """A new type: copies of a model share the old one, and changing it would change them all."""
+    value.type = ir.TensorType(ir.DataType.FLOAT)
 
 
 def _values(graph: ir.Graph) -> Iterable[ir.Value]:

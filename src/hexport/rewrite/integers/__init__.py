@@ -1,0 +1,1 @@
+"""What integers carry badly, in forms they carry well."""
