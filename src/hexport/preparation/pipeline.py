@@ -23,6 +23,8 @@ _MOST_ROUNDS = 6
 GOOD_DB = 60.0
 """fp16 itself leaves about this much; there is nothing to gain above it."""
 
+USABLE_DB = 20.0
+"""Below this, noise is a tenth of the signal: no node on the NPU is worth that."""
 _NOISE_DB = 2.0
 _ENOUGH_DB = 40.0
 _SLOW_SECONDS = 30.0
@@ -41,12 +43,13 @@ class Standing:
     htp: Comparison | None
 
     @property
-    def rank(self) -> tuple[bool, int, int, float]:
-        """Larger is better: it compiles, fewer CPU nodes, fewer partitions, closer to the reference."""
+    def rank(self) -> tuple[bool, bool, int, int, float]:
+        """Larger is better: it compiles, is of use, fewer CPU nodes, fewer partitions, closer to the truth."""
         if self.verdict is None:
-            return (False, 0, 0, -math.inf)
+            return (False, False, 0, 0, -math.inf)
         quality = -math.inf if self.htp is None else min(self.htp.sqnr_db, GOOD_DB)
-        return (True, -len(self.verdict.cpu_nodes), -len(self.verdict.partitions), quality)
+        cpu, partitions = len(self.verdict.cpu_nodes), len(self.verdict.partitions)
+        return (True, quality >= USABLE_DB, -cpu, -partitions, quality)
 
     def holds_against(self, other: Standing) -> bool:
         """Whether this is as good, but for a difference in quality that means nothing or is paid for."""

@@ -15,7 +15,7 @@ from hexport import facts
 from hexport.errors import HexportError
 from hexport.preparation.culprits import Suspect
 from hexport.preparation.pin_search import Judge, PinSearch, Score, Search
-from hexport.preparation.pipeline import Standing, stand
+from hexport.preparation.pipeline import USABLE_DB, Standing, stand
 from hexport.preparation.tensors import compute_tensors
 from hexport.preparation.trials import Trials
 from hexport.preparation.workbench import EQUAL_DB, Attempt, Workbench
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.generic]
 
-BROKEN_DB = 20.0
-"""Below this a result is broken; the noise is a tenth of the signal."""
 _ONE_TRIAL = 120.0
 """Seconds that a part of the model may take."""
 
@@ -41,7 +39,7 @@ def rescue(bench: Workbench, standing: Standing, seconds: float) -> Standing:
     a compilation under way is not cut short.
     """
     start = _score(standing)
-    if not start.failure and start.db >= BROKEN_DB:
+    if not start.failure and start.db >= USABLE_DB:
         return standing
     if not bench.samples:
         bench.attempts.append(Attempt("rescue", False, "there is no sample to find the fault with"))
@@ -80,7 +78,7 @@ def rescue_model(
     target: facts.Soc,
     seconds: float,
     *,
-    enough_db: float = BROKEN_DB,
+    enough_db: float = USABLE_DB,
     limits: Limits | None = None,
 ) -> Search:
     """Look for pins that bring ``model`` to ``enough_db`` as ``judge`` sees it; ``start`` is without any."""
