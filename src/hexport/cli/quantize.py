@@ -44,6 +44,8 @@ from hexport.errors import MissingDependency
 )
 @click.option("--samples", type=click.IntRange(min=1), metavar="N", help="Use the first N samples only.")
 @click.option("--min-sqnr", type=float, metavar="DB", help="How close to the float model it must come.")
+@click.option("--metric", metavar="MODULE:FUNC", help="Your own measure of the results instead of dB.")
+@click.option("--max-drop", type=float, metavar="X", help="How much of the metric may be lost.")
 @click.option(
     "--override",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -77,6 +79,8 @@ def command(
     preprocess: Path | None,
     samples: int | None,
     min_sqnr: float | None,
+    metric: str | None,
+    max_drop: float | None,
     override: Path | None,
     keep_float: tuple[str, ...],
     effort: str,
@@ -108,6 +112,8 @@ def command(
             scheme=scheme,
             calib=calib,
             min_sqnr=min_sqnr,
+            metric=metric,
+            max_drop=max_drop,
             override=override,
             keep_float=keep_float,
             effort=effort,

@@ -70,7 +70,7 @@ class IntegerForm:
 
     ops: tuple[str, ...]
     effect: str
-    """The session ``fails``, it runs on the ``cpu`` or in ``float``, is ``wrong``, or ``clips`` its result."""
+    """The session ``fails``, it is on the ``cpu`` or in ``float``, is ``wrong``, or ``clips`` its result."""
     form: str
     """Which ones, in words."""
     source: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from hexport.observe.comparing import Outputs
 
 
+Metric = Callable[["Sequence[Outputs]", Sequence[Sample]], float]
+"""From the outputs and the inputs of all samples."""
+
+
 @dataclass
 class Judge:
     """Holds what candidates are compared with."""
@@ -31,6 +35,8 @@ class Judge:
     """What the float model gives for them."""
     folder: Path
     limits: Limits
+    metric: Metric | None = None
+    """The user's own measure of results, the larger the better."""
     _saved: int = field(default=0)
 
     def save(self, model: ir.Model) -> Path:
@@ -48,8 +54,13 @@ class Judge:
         path.unlink()
         return compare(self.reference, results)
 
-    def on_npu(self, model: ir.Model, samples: int) -> tuple[Verdict, Comparison]:
+    def on_npu(self, model: ir.Model, samples: int) -> tuple[Verdict, Comparison, float | None]:
         """The truth, from the NPU's own arithmetic; seconds to minutes a sample."""
-        path = self.save(model)
-        verdict, outputs = check_and_run(path, self.target, self.samples[:samples], limits=self.limits)
-        return verdict, compare(self.reference[:samples], outputs)
+        path, chosen = self.save(model), self.samples[:samples]
+        verdict, outputs = check_and_run(path, self.target, chosen, limits=self.limits)
+        path.unlink()
+        reference = self.reference[:samples]
+        drop = None
+        if self.metric is not None:
+            drop = self.metric(reference, chosen) - self.metric(outputs, chosen)
+        return verdict, compare(reference, outputs), drop

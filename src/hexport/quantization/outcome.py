@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from hexport import facts
 from hexport.quantization.plan import Plan
-from hexport.quantization.search import Candidate
+from hexport.quantization.search import Candidate, Trial
 from hexport.quantization.work import all_macs
 from hexport.quantization.workshop import Workshop
 
@@ -25,8 +25,10 @@ class Quantization:
     scheme: str
     goal_db: float | None
     """What was asked for; None when nothing was."""
+    most_drop: float | None
+    """What the user's metric may lose; None when there is none."""
     best: Candidate
-    tried: tuple[Candidate, ...]
+    tried: tuple[Trial, ...]
     float_nodes: dict[str, str]
     """Compute nodes that stay fp16 -> why."""
     float_mac_share: float
@@ -38,7 +40,11 @@ class Quantization:
     @property
     def met(self) -> bool:
         """Whether it came as close as was asked for."""
-        return not self.best.failure and (self.goal_db is None or self.best.sqnr_db >= self.goal_db)
+        if self.best.failure:
+            return False
+        if self.most_drop is not None:
+            return self.best.drop is not None and self.best.drop <= self.most_drop
+        return self.goal_db is None or self.best.sqnr_db >= self.goal_db
 
     def to_json(self) -> dict[str, object]:
         """The document of ``--json``."""
@@ -51,6 +57,8 @@ class Quantization:
             "scheme": self.scheme,
             "met": self.met,
             "goal_db": self.goal_db,
+            "metric_drop": self.best.drop,
+            "max_drop": self.most_drop,
             "sqnr_db": finite(self.best.sqnr_db),
             "sqnr_cpu_db": finite(self.best.cpu.sqnr_db),
             "outputs": {o.name: finite(o.sqnr_db) for o in (npu or self.best.cpu).outputs},
@@ -64,7 +72,7 @@ class Quantization:
             "bytes_before": self.bytes_before,
             "bytes_after": self.bytes_after,
             "seconds": round(self.seconds, 1),
-            "candidates": [_tried(candidate) for candidate in self.tried],
+            "candidates": [_tried(trial) for trial in self.tried],
             "warnings": list(self.warnings),
         }
 
@@ -74,15 +82,16 @@ def finite(value: float) -> float | str:
     return round(value, 2) if isfinite(value) else ("exact" if value > 0 else "broken")
 
 
-def _tried(candidate: Candidate) -> dict[str, object]:
+def _tried(trial: Trial) -> dict[str, object]:
     return {
-        "scheme": candidate.label,
-        "recipe": str(candidate.recipe),
-        "cost": candidate.cost,
-        "sqnr_cpu_db": finite(candidate.cpu.sqnr_db),
-        "sqnr_npu_db": finite(candidate.npu.sqnr_db) if candidate.npu else None,
-        "fp16_nodes": sum(p.activation is None for p in candidate.plan.precisions.values()),
-        "failure": candidate.failure,
+        "scheme": trial.label,
+        "recipe": trial.recipe,
+        "cost": trial.cost,
+        "sqnr_cpu_db": finite(trial.cpu_db),
+        "sqnr_npu_db": None if trial.npu_db is None else finite(trial.npu_db),
+        "metric_drop": trial.drop,
+        "fp16_nodes": trial.float_nodes,
+        "failure": trial.failure,
     }
 
 

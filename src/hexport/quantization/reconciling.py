@@ -28,7 +28,7 @@ def find_misread(shop: Workshop, judge: Judge, plan: Plan, recipe: Recipe, toler
         settle_moving(shop.model, cut)
         model = shop.build(cut, recipe)
         try:
-            _, npu = judge.on_npu(model, 1)
+            _, npu, _ = judge.on_npu(model, 1)
         except (BackendError, WorkerError):
             return True
         return npu.sqnr_db < judge.on_cpu(model).sqnr_db - tolerance_db

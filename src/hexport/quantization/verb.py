@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from hexport.preparation.verb import LABEL, prepare
 from hexport.quantization.data import CalibrationData, open_calibration
 from hexport.quantization.fitting_model import fit_for_integers
 from hexport.quantization.holding_out import Part, too_few
-from hexport.quantization.judging import Judge
+from hexport.quantization.judging import Judge, Metric
+from hexport.quantization.metric import find_metric
 from hexport.quantization.outcome import Quantization, decisions, float_nodes
 from hexport.quantization.plan import SCHEMES
 from hexport.quantization.search import EFFORTS, Candidate, Search
@@ -38,6 +40,7 @@ GOALS = {"8a8w": 20.0, "16a8w": 30.0, "16a16w": 40.0, "16a4w": 15.0, "16a4w_bloc
 """Where the search ends when the user asks for nothing: what is reachable and mostly enough."""
 _JUDGES = 4
 """Samples that candidates are judged on, at most."""
+_GOALS_FOR_A_METRIC = (15.0, 20.0, 25.0, 30.0, 40.0)
 Say = Callable[[str], None]
 
 
@@ -49,6 +52,8 @@ def quantize(
     scheme: str = "auto",
     calib: object = None,
     min_sqnr: float | None = None,
+    metric: str | Metric | None = None,
+    max_drop: float | None = None,
     override: Path | None = None,
     keep_float: Sequence[str] = (),
     effort: str = "normal",
@@ -65,6 +70,7 @@ def quantize(
     soc = facts.find_target(target)
     wishes = read_wishes(override, keep_float)
     _refuse_unknown(scheme, effort, output)
+    measure, allowed = find_metric(metric, max_drop, min_sqnr)
     limits = limits or Limits()
     with tempfile.TemporaryDirectory(prefix="hexport-") as name:
         folder = Path(name)
@@ -72,6 +78,7 @@ def quantize(
         _refuse_quantised(model, ready.graph)
         with _calibration(model, calib, ready, preprocess, samples) as data:
             shop, judge = _set_up(ready, data, soc, folder, wishes, limits, say)
+            judge.metric = measure
             search = Search(
                 shop,
                 judge,
@@ -79,6 +86,7 @@ def quantize(
                 EFFORTS[effort],
                 lambda plan: wishes.apply(shop.model, plan),
                 say,
+                allowed,
             )
             best = _search(search, scheme, soc)
         save(best.model, output)
@@ -90,6 +98,7 @@ def quantize(
             soc,
             scheme,
             min_sqnr,
+            allowed,
             best,
             tuple(search.tried),
             floats,
@@ -102,6 +111,26 @@ def quantize(
 
 
 def _search(search: Search, scheme: str, soc: facts.Soc) -> Candidate:
+    """One scheme, or the cheapest that is enough."""
+    if search.most_drop is None:
+        return _at_goal(search, scheme, soc)
+    # A metric says whether a model is good, not how far it is from it: ask for more until it is.
+    best: Candidate | None = None
+    for search.goal_db in _GOALS_FOR_A_METRIC:
+        found = _at_goal(search, scheme, soc)
+        if best is None or _lost(found) < _lost(best):
+            best = found
+        if search.is_enough(best) or found.sqnr_db < search.goal_db:
+            break
+    assert best is not None
+    return best
+
+
+def _lost(candidate: Candidate) -> float:
+    return inf if candidate.drop is None else candidate.drop
+
+
+def _at_goal(search: Search, scheme: str, soc: facts.Soc) -> Candidate:
     if scheme == "fp16":
         return search.in_float()
     if scheme != "auto":
@@ -109,13 +138,13 @@ def _search(search: Search, scheme: str, soc: facts.Soc) -> Candidate:
     found: list[Candidate] = []
     for name in ("8a8w", "16a8w"):
         found.append(search.pursue(SCHEMES[name], name))
-        if found[-1].sqnr_db >= search.goal_db:
+        if search.is_enough(found[-1]):
             return found[-1]
     if soc.float:
         found.append(search.pursue(SCHEMES["16a8w"], "16a8w and fp16", float_share=1.0))
-        if found[-1].sqnr_db < search.goal_db:
+        if not search.is_enough(found[-1]):
             found.append(search.in_float())
-    enough = [candidate for candidate in found if candidate.sqnr_db >= search.goal_db]
+    enough = [candidate for candidate in found if search.is_enough(candidate)]
     return min(enough, key=lambda c: c.cost) if enough else max(found, key=lambda c: c.sqnr_db)
 
 

@@ -27,6 +27,9 @@ def show(result: Quantization, console: Console) -> None:
         console.print(f"[yellow]![/] {escape(warning)}")
     if best.failure:
         console.print(f"[red]✗ it does not run on the NPU[/]: {escape(best.failure)}")
+    elif result.most_drop is not None:
+        sign = "[green]✓[/]" if result.met else "[red]✗[/]"
+        console.print(f"{sign} the metric loses {best.drop:g}, {result.most_drop:g} is allowed")
     elif result.met:
         asked = "" if result.goal_db is None else f", at least {result.goal_db:g} were asked for"
         console.print(f"[green]✓[/] {_decibels(best.sqnr_db)} on the NPU{asked}")
@@ -69,15 +72,9 @@ def _show_floats(result: Quantization, console: Console) -> None:
 
 def _show_tried(result: Quantization, console: Console) -> None:
     table = Table("tried", "recipe", "cost", "CPU", "NPU", box=None, pad_edge=False)
-    for candidate in result.tried:
-        npu = _decibels(candidate.npu.sqnr_db) if candidate.npu else "fails" if candidate.failure else ""
-        table.add_row(
-            candidate.label,
-            str(candidate.recipe),
-            f"{candidate.cost:.2g}",
-            _decibels(candidate.cpu.sqnr_db),
-            npu,
-        )
+    for trial in result.tried:
+        npu = "fails" if trial.failure else "" if trial.npu_db is None else _decibels(trial.npu_db)
+        table.add_row(trial.label, trial.recipe, f"{trial.cost:.2g}", _decibels(trial.cpu_db), npu)
     console.print(table)
 
 

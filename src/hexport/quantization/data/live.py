@@ -113,7 +113,7 @@ def load_named(text: str) -> object:
             found = getattr(found, attribute)
     except Exception as error:
         raise UsageError(
-            f"--calib {text}: it cannot be imported",
+            f"{text} cannot be imported",
             why=f"{type(error).__name__}: {error}",
             next=f"try: python -c 'from {module} import {attributes.split('.')[0]}'",
         ) from error
