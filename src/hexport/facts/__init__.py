@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from hexport.facts.codes import error_code, explain
 from hexport.facts.faults import Fault, faults
-from hexport.facts.integer_ops import IntegerOp, integer_ops
+from hexport.facts.integer_ops import (
+    IntegerForm,
+    IntegerOp,
+    IntegerRule,
+    integer_forms,
+    integer_ops,
+    integer_refusal,
+    integer_rules,
+)
 from hexport.facts.load import (
     Advice,
     Combination,
@@ -44,7 +52,9 @@ __all__ = [
     "ErrorCode",
     "FactsError",
     "Fault",
+    "IntegerForm",
     "IntegerOp",
+    "IntegerRule",
     "Option",
     "Release",
     "Rule",
@@ -62,7 +72,10 @@ __all__ = [
     "find_release",
     "find_target",
     "installed_release",
+    "integer_forms",
     "integer_ops",
+    "integer_refusal",
+    "integer_rules",
     "names_of",
     "newest_release_for",
     "on_platform",

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 
+_ERRORS_ONLY = 3
+
+
 def cpu_session(model: Path, *, optimize: bool = True, threads: int = 0) -> Any:
     """An onnxruntime session on the CPU, with onnxruntime's telemetry off.
 
@@ -21,6 +24,7 @@ def cpu_session(model: Path, *, optimize: bool = True, threads: int = 0) -> Any:
     import onnxruntime as ort
 
     options = ort.SessionOptions()
+    options.log_severity_level = _ERRORS_ONLY
     options.intra_op_num_threads = threads
     # Threads that wait by spinning take the cores from the compiler's workers beside them.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from hexport.quantization.activations import Activations
+from hexport.quantization.encoding import QType
 from hexport.quantization.plan import Plan
 from hexport.quantization.roles import kind_of
 from hexport.rewrite.values import scalar
@@ -14,11 +16,14 @@ from hexport.rewrite.values import scalar
 _COMPUTING = ("weighted", "product", "norm", "elementwise")
 
 
-def absorb(model: ir.Model, plan: Plan) -> None:
-    """Remove what only cuts at 0 after an integer node that nobody else reads."""
+def absorb(model: ir.Model, plan: Plan, activations: Activations | None = None) -> None:
+    """Remove what only cuts at 0 after an integer node that nobody else reads.
+
+    With ``activations``, only where the encoding does cut: a range that the user gave may begin elsewhere.
+    """
     for node in list(model.graph):
-        producer = _absorbing(node, plan)
-        if producer is None:
+        producer, type_ = _absorbing(node, plan), plan.of(node).activation
+        if producer is None or type_ is None or not _cuts(node.outputs[0], type_, activations):
             continue
         before, after = producer.outputs[0], node.outputs[0]
         name = after.name
@@ -33,6 +38,12 @@ def clips_below_zero(node: ir.Node) -> bool:
     if node.op_type == "Relu":
         return True
     return node.op_type == "Clip" and len(node.inputs) > 1 and scalar(node.inputs[1]) == 0.0
+
+
+def _cuts(value: ir.Value, type_: QType, activations: Activations | None) -> bool:
+    if activations is None:
+        return value.dtype == ir.DataType.FLOAT
+    return activations.knows(str(value.name)) and activations.encoding(str(value.name), type_).low >= 0
 
 
 def _absorbing(node: ir.Node, plan: Plan) -> ir.Node | None:

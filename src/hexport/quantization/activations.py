@@ -25,6 +25,7 @@ class Activations:
         self._method = METHODS[method]
         self._same = _same_encoding(model)
         self._bounds = _bounds(model)
+        self._tables = _tables(model)
         self._found: dict[tuple[str, QType], Encoding] = {}
         self.overrides: dict[str, tuple[float, float]] = {}
 
@@ -41,6 +42,8 @@ class Activations:
     def _make(self, name: str, type_: QType) -> Encoding:
         if name in self.overrides:
             return asymmetric(*self.overrides[name], type_)
+        if name in self._tables:
+            return encode_constant(self._tables[name], type_)
         histogram = self._histograms[name]
         bounds = self._bounds.get(name)
         if bounds is not None and (type_ is QType.U16 or histogram.high > _MOSTLY_LOW * bounds[1]):
@@ -71,6 +74,16 @@ def _bounds(model: ir.Model) -> dict[str, tuple[float, float]]:
         known = kind_of(node)
         if known is not None and known.range:
             found[str(node.outputs[0].name)] = (known.range[0], known.range[1])
+    return found
+
+
+def _tables(model: ir.Model) -> dict[str, Floats]:
+    """What is looked up in a constant -> the constant: the two must be written alike."""
+    found = {}
+    for node in model.graph:
+        table = constant(node.inputs[0]) if node.op_type == "Gather" and kind_of(node) is not None else None
+        if table is not None:
+            found[str(node.outputs[0].name)] = table
     return found
 
 

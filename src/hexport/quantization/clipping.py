@@ -22,16 +22,19 @@ _SHRINKS = np.concatenate([np.linspace(1.0, 0.5, 26), np.geomspace(0.48, 0.02, 2
 
 def min_max(histogram: Histogram, _: QType) -> Range:
     """Everything that was seen."""
-    return histogram.low, histogram.high
+    return (histogram.low, histogram.high) if histogram.total else (0.0, 0.0)
 
 
 def percentile(histogram: Histogram, _: QType) -> Range:
     """All but the outermost ten-thousandth, on each side the half of it."""
-    share = np.cumsum(histogram.counts) / max(histogram.total, 1)
+    if not histogram.total:
+        return 0.0, 0.0
+    share = np.cumsum(histogram.counts) / histogram.total
     outside = (1 - _PERCENTILE / 100) / 2
-    centres = histogram.centres
-    low = float(centres[int(np.searchsorted(share, outside))])
-    high = float(centres[min(int(np.searchsorted(share, 1 - outside)), len(centres) - 1)])
+    # The outer edges: of few numbers nothing is cut.
+    edges = histogram.edges
+    low = float(edges[int(np.searchsorted(share, outside))])
+    high = float(edges[int(np.searchsorted(share, 1 - outside)) + 1])
     return max(low, histogram.low), min(high, histogram.high)
 
 
@@ -84,13 +87,14 @@ def _squared_error(histogram: Histogram, type_: QType) -> Callable[[float, float
 
 
 def _divergence(histogram: Histogram, low: float, high: float, type_: QType) -> float:
-    counts, centres = histogram.counts.astype(np.float64), histogram.centres
-    inside = (centres >= low) & (centres <= high)
+    counts, edges = histogram.counts.astype(np.float64), histogram.edges
+    below, above = edges[1:] <= low, edges[:-1] > high
+    inside = ~below & ~above
     if not inside.any():
         return np.inf
     true = counts[inside].copy()
-    true[0] += counts[centres < low].sum()
-    true[-1] += counts[centres > high].sum()
+    true[0] += counts[below].sum()
+    true[-1] += counts[above].sum()
     levels = min(type_.steps + 1, len(true))
     cells = (np.arange(len(true)) * levels) // len(true)
     kept: NDArray[Any] = np.bincount(cells, counts[inside], minlength=levels)

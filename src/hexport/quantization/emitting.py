@@ -17,28 +17,33 @@ import numpy as np
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
+from hexport import facts
 from hexport.quantization.absorbing import absorb
 from hexport.quantization.activations import Activations, encode_constant
 from hexport.quantization.encoding import Encoding, Floats, QType
 from hexport.quantization.initializers import add_initializer
 from hexport.quantization.plan import Plan
-from hexport.quantization.roles import Role, role_of
+from hexport.quantization.roles import Role, kind_of, role_of
 from hexport.quantization.weights import LayerIntegers, bias_integers
 from hexport.rewrite.values import constant
 
 _MICROSOFT = "com.microsoft"
 _FIRST_OPSET_OF_ALL_TYPES = 21
-_GAIN = QType.U8
 
 
 def emit(
-    model: ir.Model, plan: Plan, activations: Activations, weights: Mapping[str, LayerIntegers]
+    model: ir.Model, plan: Plan, activations: Activations, weights: Mapping[str, LayerIntegers], arch: int
 ) -> ir.Model:
-    """A quantised copy of ``model``."""
+    """A quantised copy of ``model`` for generation ``arch``."""
     copy = model.clone()
-    absorb(copy, plan)
-    _Emitter(copy, plan, activations, weights).run()
     passes.RemoveUnusedNodesPass()(copy)
+    absorb(copy, plan)
+    _Emitter(copy, plan, activations, weights, arch).run()
+    # Not the pass again: it takes the pair from an output that nobody reads, and the NPU then leaves
+    # the whole node in float.
+    for value in list(copy.graph.initializers.values()):
+        if not value.uses() and not value.is_graph_output():
+            del copy.graph.initializers[str(value.name)]
     return copy
 
 
@@ -49,13 +54,20 @@ class _Emitter:
         plan: Plan,
         activations: Activations,
         weights: Mapping[str, LayerIntegers],
+        arch: int,
     ) -> None:
-        self.model, self.graph = model, model.graph
+        self.model, self.graph, self.arch = model, model.graph, arch
         self.plan, self.activations, self.weights = plan, activations, weights
         self.origin: dict[ir.Value, tuple[str, QType]] = {}
         """What a DQ gives -> the tensor it stands for, and its type."""
         self.readers: dict[tuple[str, QType], ir.Value] = {}
         """(tensor, type) -> what a reader in that type takes instead."""
+        self.parameters: dict[object, tuple[ir.Value, ir.Value]] = {}
+        """Scales and zero points that are stored already."""
+        self.fenced: dict[ir.Value | None, ir.Value] = {}
+        """What a DQ gives -> the same, out of reach of the provider's own fusions."""
+        self.shared: dict[int, ir.Value] = {}
+        """Weights that are stored already, by the array's identity."""
         self.stored: dict[tuple[str, QType], ir.Value] = {}
         """Constant operands in a type; several nodes may share one."""
 
@@ -70,6 +82,7 @@ class _Emitter:
     def _read(self, node: ir.Node) -> None:
         type_ = self.plan.of(node).activation
         if type_ is None:
+            self._fence(node)
             return
         # Asked before any input is replaced: a role depends on which inputs are constants.
         roles = [role_of(node, index) for index in range(len(node.inputs))]
@@ -82,8 +95,30 @@ class _Emitter:
             elif role is Role.BIAS:
                 self._bias(node, index, value)
             else:
-                wanted = _GAIN if role is Role.GAIN else _right_type(type_) if role is Role.RIGHT else type_
+                wanted = reading_type(node, role, type_, self.arch)
                 node.replace_input_with(index, self._in_type(node, value, wanted))
+
+    def _fence(self, node: ir.Node) -> None:
+        """Keep an operator that could be in integers in fp16: DQ ──► Cast(fp16) ──► Cast(fp32) ──► node.
+
+        Without it the provider takes DQ ──► node ──► Q for a quantised one, and rounds its weights itself.
+        """
+        known = kind_of(node)
+        if known is None or known.kind == "moving":
+            return
+        for index, value in enumerate(node.inputs):
+            if value not in self.origin:
+                continue
+            if value not in self.fenced:
+                there = ir.node("Cast", [value], {"to": ir.DataType.FLOAT16})
+                back = ir.node("Cast", [there.outputs[0]], {"to": ir.DataType.FLOAT})
+                for cast, label in ((there, "half"), (back, "float")):
+                    cast.name = cast.outputs[0].name = f"{value.name}_{label}"
+                    cast.outputs[0].shape = value.shape
+                there.outputs[0].dtype, back.outputs[0].dtype = ir.DataType.FLOAT16, ir.DataType.FLOAT
+                self.graph.insert_before(node, [there, back])
+                self.fenced[value] = back.outputs[0]
+            node.replace_input_with(index, self.fenced[value])
 
     def _in_type(self, node: ir.Node, value: ir.Value, type_: QType) -> ir.Value:
         if (array := constant(value)) is not None:
@@ -111,9 +146,11 @@ class _Emitter:
 
     def _weight(self, node: ir.Node) -> ir.Value:
         layer = self.weights[str(node.name)]
-        tensor = ir.tensor(layer.integers.astype(_numpy(layer.encoding.type)), layer.encoding.type.dtype)
         name = f"{node.name}_weight"
-        dequantize = self._node("DequantizeLinear", self._initializer(name, tensor), layer.encoding, name)
+        if id(layer.integers) not in self.shared:
+            tensor = ir.tensor(layer.integers.astype(_numpy(layer.encoding.type)), layer.encoding.type.dtype)
+            self.shared[id(layer.integers)] = self._initializer(name, tensor)
+        dequantize = self._node("DequantizeLinear", self.shared[id(layer.integers)], layer.encoding, name)
         self.graph.insert_before(node, dequantize)
         return dequantize.outputs[0]
 
@@ -162,9 +199,7 @@ class _Emitter:
         return quantize, dequantize
 
     def _node(self, op: str, value: ir.Value, encoding: Encoding, name: str) -> ir.Node:
-        scale = self._initializer(f"{name}_scale", ir.tensor(encoding.scale.astype(np.float32)))
-        zeros = np.full(encoding.scale.shape, encoding.zero_point, _numpy(encoding.type))
-        zero_point = self._initializer(f"{name}_zero_point", ir.tensor(zeros, encoding.type.dtype))
+        scale, zero_point = self._parameters(encoding)
         attributes: dict[str, int] = {}
         if encoding.axis is not None:
             attributes["axis"] = encoding.axis
@@ -177,6 +212,19 @@ class _Emitter:
         if op == "DequantizeLinear":
             node.outputs[0].dtype = ir.DataType.FLOAT
         return node
+
+    def _parameters(self, encoding: Encoding) -> tuple[ir.Value, ir.Value]:
+        """Scale and zero point: Q and DQ of one tensor, and of those that move it, have them in common."""
+        scales = encoding.scale.astype(np.float32)
+        key = (encoding.type, encoding.zero_point, scales.shape, scales.tobytes())
+        if key not in self.parameters:
+            zeros = np.full(scales.shape, encoding.zero_point, _numpy(encoding.type))
+            number = len(self.parameters)
+            self.parameters[key] = (
+                self._initializer(f"scale_{number}", ir.tensor(scales)),
+                self._initializer(f"zero_point_{number}", ir.tensor(zeros, encoding.type.dtype)),
+            )
+        return self.parameters[key]
 
     def _domain(self, encoding: Encoding) -> str:
         """Before opset 21 ONNX's own operators have 8 bits only; onnxruntime's have all."""
@@ -206,9 +254,14 @@ class _Emitter:
         return Encoding(type_, scale.astype(np.float32))
 
 
-def _right_type(type_: QType) -> QType:
-    """The second factor of a product: 16 bits would silently be narrowed, and unevenly."""
-    return QType.S8 if type_ is QType.U16 else type_
+def reading_type(node: ir.Node, role: Role, type_: QType, arch: int) -> QType:
+    """The type in which a node that computes in ``type_`` reads an input of this role."""
+    known = facts.integer_ops()[node.op_type]
+    name = type_.name.lower()
+    if role is Role.GAIN:
+        return QType[known.gain_type(name, arch).upper()]
+    # A second factor of 16 bits would silently be narrowed, and unevenly.
+    return QType[known.right.get(name, name).upper()] if role is Role.RIGHT else type_
 
 
 def _tensor(encoding: Encoding, array: Floats) -> ir.TensorProtocol:

@@ -76,8 +76,9 @@ class Encoding:
         return (self.type.high - self.zero_point) * float(self.scale)
 
     def integers(self, values: Floats) -> Integers:
-        """Rounded to the nearest."""
-        scaled = np.rint(values / self._spread(values)) + self.zero_point
+        """Rounded to the nearest; in float64, because float32 has too few digits for the steps of a bias."""
+        exact = np.asarray(values, np.float64) / self._spread(values)
+        scaled = np.rint(exact) + self.zero_point
         whole: Integers = np.clip(scaled, self.type.low, self.type.high).astype(np.int64)
         return whole
 

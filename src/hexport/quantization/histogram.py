@@ -20,6 +20,8 @@ class Histogram:
         self.width = 0.0
         self.first = 0
         """The number of the first bin: it begins at ``first · width``."""
+        self.infinite = False
+        """Whether an infinity or NaN was met; no integer stands for those."""
         self.counts: NDArray[np.int64] = np.zeros(BINS, np.int64)
 
     def add(self, values: NDArray[Any]) -> None:
@@ -29,6 +31,7 @@ class Histogram:
             return
         low, high = float(flat.min()), float(flat.max())
         if not (np.isfinite(low) and np.isfinite(high)):
+            self.infinite = True
             flat = flat[np.isfinite(flat)]
             if not flat.size:
                 return
@@ -47,6 +50,11 @@ class Histogram:
     @property
     def centres(self) -> NDArray[Any]:
         return (self.first + np.arange(BINS) + 0.5) * self.width
+
+    @property
+    def edges(self) -> NDArray[Any]:
+        """Where bins begin, and where the last one ends."""
+        return (self.first + np.arange(BINS + 1)) * self.width
 
     def _widen(self, low: float, high: float) -> None:
         if self.width == 0.0:

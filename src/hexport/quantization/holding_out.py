@@ -17,8 +17,6 @@ class Part:
         self._data, self._inputs, self._held = data, inputs, held
 
     def __iter__(self) -> Iterator[Sample]:
-        # Reading it counts it, if nothing has yet.
-        assert self._data.fingerprint
         both = self._held is None or too_few(self._data)
         for number, sample in enumerate(self._data):
             if both or (number % _EVERY == _EVERY - 1) == self._held:
@@ -27,4 +25,7 @@ class Part:
 
 def too_few(data: CalibrationData) -> bool:
     """Whether nothing can be held out."""
+    if data.count is None:
+        # Reading counts them.
+        _ = data.fingerprint
     return (data.count or 0) < _EVERY

@@ -35,6 +35,12 @@ class Moments:
     def mean(self) -> NDArray[np.float64]:
         return self.total / max(self.count, 1)
 
+    def joined(self, other: Moments) -> Moments:
+        """Of both."""
+        both = self.squares is not None and other.squares is not None
+        squares = self.squares + other.squares if both else None  # type: ignore[operator]
+        return Moments(self.count + other.count, self.total + other.total, squares)
+
     def add(self, vectors: Floats) -> None:
         """``vectors`` is [group, count, length]."""
         self.count += vectors.shape[1]
@@ -103,6 +109,8 @@ def _conv_patches(layer: Layer, array: Floats) -> Floats | None:
     strides = attributes.get_ints("strides", [1] * rank)
     dilations = attributes.get_ints("dilations", [1] * rank)
     pads = attributes.get_ints("pads", [0] * (2 * rank))
+    if min(pads) < 0:
+        return None
     padded = np.pad(array, [(0, 0), (0, 0), *((pads[i], pads[i + rank]) for i in range(rank))])
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     windows = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=tuple(range(2, 2 + rank)))

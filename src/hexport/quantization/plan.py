@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from hexport import facts
 from hexport.quantization.encoding import QType
+from hexport.quantization.front_ends import REASON, front_ends
 from hexport.quantization.roles import Role, kind_of, role_of, weight_of
 
 
@@ -58,24 +60,44 @@ class Plan:
         return Plan(dict(self.precisions), dict(self.reasons))
 
 
-def plan_for(model: ir.Model, scheme: Precision) -> Plan:
+def plan_for(model: ir.Model, scheme: Precision, arch: int) -> Plan:
     """Every node that can be in integers has the scheme; the rest stays float, with the reason."""
     plan = Plan()
+    spared = front_ends(model)
     for node in model.graph:
         known = kind_of(node)
         if scheme.activation is None:
             plan.precisions[str(node.name)] = FLOAT
+        elif str(node.name) in spared:
+            plan.set(str(node.name), FLOAT, REASON)
         elif known is None:
             if _is_float_work(node):
                 plan.set(str(node.name), FLOAT, f"the NPU has no integer {node.op_type}")
-        elif scheme.activation.name.lower() not in known.types:
-            plan.set(str(node.name), FLOAT, f"{node.op_type} is wrong in {scheme.activation.name.lower()}")
         else:
             weight = scheme.weight if weight_of(node) is not None else None
             block = scheme.block if weight is not None else 0
-            plan.precisions[str(node.name)] = Precision(scheme.activation, weight, block)
+            precision = Precision(scheme.activation, weight, block)
+            if why := refusal(node, precision, arch):
+                plan.set(str(node.name), FLOAT, why)
+            else:
+                plan.precisions[str(node.name)] = precision
     settle_moving(model, plan)
     return plan
+
+
+def refusal(node: ir.Node, precision: Precision, arch: int) -> str:
+    """Why the node must not be in this precision on generation ``arch``; empty when it may."""
+    if precision.activation is None:
+        return ""
+    name = precision.activation.name.lower()
+    if precision.weight is not None:
+        name += f"/{precision.weight.name.lower()}"
+    first = node.inputs[0] if node.inputs else None
+    rank = len(first.shape) if first is not None and first.shape is not None else 0
+    attributes = {key: attribute.value for key, attribute in node.attributes.items()}
+    return facts.integer_refusal(
+        node.op_type, name, arch=arch, rank=rank, inputs=len(node.inputs), attributes=attributes
+    )
 
 
 def settle_moving(model: ir.Model, plan: Plan) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hexport.quantization.plan import Precision
 
-Noise = NDArray[np.float64]
+Noise = NDArray[Any]
+Nodes = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,15 @@ class Option:
 
 @dataclass(frozen=True)
 class Promotion:
-    """A node and what it is raised to."""
+    """Nodes that go together, and what they are raised to."""
 
-    node: str
+    nodes: Nodes
     precision: Precision
     noise_before: float
 
 
 def promote(
-    options: Mapping[str, Sequence[Option]], goal: float, most_float_macs: float
+    options: Mapping[Nodes, Sequence[Option]], goal: float, most_float_macs: float
 ) -> tuple[Promotion, ...]:
     """Raise nodes from their first option until the noise at every output is below ``goal``.
 
@@ -65,23 +67,25 @@ def promote(
 
 
 def _take_back(
-    options: Mapping[str, Sequence[Option]], chosen: dict[str, int], total: Noise, goal: float
+    options: Mapping[Nodes, Sequence[Option]], chosen: dict[Nodes, int], total: Noise, goal: float
 ) -> None:
     """What cheap steps were taken for before a large one made them needless: each is a border crossed."""
     raised = [name for name, level in chosen.items() if level]
     for name in sorted(raised, key=lambda name: float(np.max(options[name][0].noise))):
-        back = total - options[name][chosen[name]].noise + options[name][0].noise
-        if np.all(back <= goal):
-            total, chosen[name] = back, 0
+        for level in range(chosen[name]):
+            back = total - options[name][chosen[name]].noise + options[name][level].noise
+            if np.all(back <= goal):
+                total, chosen[name] = back, level
+                break
 
 
 def _best_step(
-    options: Mapping[str, Sequence[Option]],
-    chosen: Mapping[str, int],
+    options: Mapping[Nodes, Sequence[Option]],
+    chosen: Mapping[Nodes, int],
     total: Noise,
     goal: float,
     float_macs_left: float,
-) -> tuple[str, int] | None:
+) -> tuple[Nodes, int] | None:
     best, best_gain = None, 0.0
     for name, steps in options.items():
         now = steps[chosen[name]]

@@ -34,7 +34,7 @@ def carry_errors(layer: Layer, rounded: LayerIntegers, moments: Moments) -> Laye
 
     The least change of the layer's results on the data seen, not of its weights.
     """
-    if moments.squares is None or rounded.encoding.block:
+    if moments.squares is None or rounded.encoding.block or not np.isfinite(moments.squares).all():
         return rounded
     rows = as_rows(layer, layer.weight)
     scales = np.broadcast_to(rounded.encoding.scale.reshape(-1), rows.shape[0] * rows.shape[1])
@@ -54,7 +54,8 @@ def _carried(weights: Floats, scales: Floats, squares: NDArray[Any], encoding: E
         end = min(begin + _BLOCK, length)
         errors = np.empty((*left.shape[:2], end - begin))
         for column in range(begin, end):
-            whole = np.clip(np.rint(left[:, :, column] / scales), encoding.type.low, encoding.type.high)
+            # The least integer stays unused, as in every symmetric encoding.
+            whole = np.clip(np.rint(left[:, :, column] / scales), -encoding.type.high, encoding.type.high)
             result[:, :, column] = whole
             error = (left[:, :, column] - whole * scales) / inverse[:, column, column][:, None]
             errors[:, :, column - begin] = error

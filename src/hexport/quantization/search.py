@@ -16,10 +16,10 @@ from hexport.backend.failures import BackendError
 from hexport.observe.comparing import Comparison
 from hexport.observe.verdict import Verdict
 from hexport.quantization.judging import Judge
-from hexport.quantization.plan import FLOAT, Plan, Precision, plan_for, settle_moving
-from hexport.quantization.promoting import Option, promote
+from hexport.quantization.plan import FLOAT, Plan, Precision, plan_for, refusal, settle_moving
+from hexport.quantization.promoting import Noise, Option, promote
 from hexport.quantization.reconciling import find_misread
-from hexport.quantization.roles import kind_of
+from hexport.quantization.roles import kind_of, weight_of
 from hexport.quantization.switches import Harm, harms
 from hexport.quantization.work import all_macs, cost
 from hexport.quantization.workshop import Recipe, Workshop
@@ -29,6 +29,7 @@ FLOAT_SHARE = 0.10
 """Of the multiply-accumulates: what may stay fp16 inside an integer scheme."""
 _MARGIN_DB = 1.0
 """Above the goal on the CPU, because the NPU gives a little less."""
+_FINE = "mse"
 _ROUNDS = 2
 """How often the goal is raised because the NPU gave less than the CPU."""
 _TRUSTED_DB = 3.0
@@ -177,14 +178,34 @@ class Search:
         return confirmed
 
     def _planned(self, scheme: Precision) -> Plan:
-        plan = plan_for(self.shop.model, scheme)
+        plan = plan_for(self.shop.model, scheme, self.shop.arch)
+        for node in self.shop.model.graph:
+            if plan.of(node).activation is not None and self.shop.is_infinite(node):
+                plan.set(str(node.name), FLOAT, "it holds infinities, which integers do not have")
+        self._keep_to_share(plan, scheme)
         self.settle(plan)
         settle_moving(self.shop.model, plan)
         return plan
 
+    def _keep_to_share(self, plan: Plan, scheme: Precision) -> None:
+        """Front ends are spared as far as the share allows: the largest products of them are not."""
+        macs = all_macs(self.shop.model)
+        over = self._float_macs(plan, macs) - FLOAT_SHARE * sum(macs.values())
+        nodes = [n for n in self.shop.model.graph if plan.of(n).activation is None and kind_of(n) is not None]
+        for node in sorted(nodes, key=lambda n: -macs[str(n.name)]):
+            precision = _fitting(scheme, Precision(weight=scheme.weight if weight_of(node) else None))
+            if over > 0 and macs[str(node.name)] and not refusal(node, precision, self.shop.arch):
+                plan.set(str(node.name), precision, "it is too large a part of the model for fp16")
+                over -= macs[str(node.name)]
+
+    def _float_macs(self, plan: Plan, macs: Mapping[str, int]) -> int:
+        return sum(macs[str(node.name)] for node in self.shop.model.graph if plan.of(node).activation is None)
+
     def _best_recipe(self, plan: Plan, label: str) -> Candidate:
         best: Candidate | None = None
         for recipe in self.effort.recipes:
+            if recipe.ranges != _FINE and best is not None and not _is_coarse(plan):
+                continue
             candidate = self._candidate(plan, recipe, label)
             if best is None or candidate.cpu.sqnr_db > best.cpu.sqnr_db:
                 best = candidate
@@ -196,14 +217,19 @@ class Search:
     ) -> Candidate:
         macs = all_macs(self.shop.model)
         options = self._options(start, to, macs)
-        allowed = float_share * sum(macs.values())
+        allowed = float_share * sum(macs.values()) - self._float_macs(start.plan, macs)
         goal = 10 ** (-wanted_db / 10)
-        best = start
+        best, done = start, None
         for _ in range(self.effort.promotions):
             plan = start.plan.copy()
-            for raised in promote(options, goal, allowed):
+            promotions = promote(options, goal, allowed)
+            if promotions == done:
+                break
+            done = promotions
+            for raised in promotions:
                 reason = f"alone it leaves {-10 * np.log10(max(raised.noise_before, 1e-12)):.0f} dB"
-                plan.set(raised.node, raised.precision, reason)
+                for name in raised.nodes:
+                    plan.set(name, raised.precision, reason)
             self.settle(plan)
             settle_moving(self.shop.model, plan)
             candidate = self._candidate(plan, start.recipe, start.label)
@@ -218,40 +244,40 @@ class Search:
 
     def _options(
         self, start: Candidate, to: list[Precision], macs: Mapping[str, int]
-    ) -> dict[str, list[Option]]:
+    ) -> dict[tuple[str, ...], list[Option]]:
+        """What can be raised, and to what: nodes that share their weights go together."""
         nodes = {str(node.name): node for node in self.shop.model.graph}
-        measured = {harm.node: harm for harm in self._harms(start.plan, start.recipe)}
         better = {p: self._harms_in(start, p) for p in to if p.activation is not None}
-        options: dict[str, list[Option]] = {}
-        for name, harm in measured.items():
-            known = kind_of(nodes[name])
+        options: dict[tuple[str, ...], list[Option]] = {}
+        for harm in self._harms(start.plan, start.recipe):
+            first = nodes[harm.nodes[0]]
+            known = kind_of(first)
             if known is None or known.kind == "moving":
                 continue
-            now = start.plan.precisions[name]
-            options[name] = [Option(now, harm.noise, cost(nodes[name], now))]
+            now = start.plan.of(first)
+            options[harm.nodes] = [Option(now, harm.noise, sum(cost(nodes[n], now) for n in harm.nodes))]
             for precision in to:
-                fitting = (
-                    precision
-                    if now.weight is not None or precision.activation is None
-                    else Precision(precision.activation)
-                )
-                noise = better[precision][name].noise if precision in better else np.zeros_like(harm.noise)
-                count = macs[name] if precision.activation is None else 0
-                options[name].append(Option(fitting, noise, cost(nodes[name], fitting), count))
+                then = _fitting(precision, now)
+                noise = better[precision][harm.nodes] if precision in better else np.zeros_like(harm.noise)
+                count = sum(macs[name] for name in harm.nodes) if then.activation is None else 0
+                price = sum(cost(nodes[name], then) for name in harm.nodes)
+                options[harm.nodes].append(Option(then, noise, price, count))
         return options
 
     def _harms(self, plan: Plan, recipe: Recipe) -> list[Harm]:
         integers = self.shop.integers(plan, recipe)
         acts = self.shop.activations(recipe.ranges)
-        return harms(self.shop.model, plan, acts, integers, self.judge.samples[:1], self.judge.folder)
+        return harms(
+            self.shop.model, plan, acts, integers, self.judge.samples[:1], self.judge.folder, self.shop.arch
+        )
 
-    def _harms_in(self, start: Candidate, precision: Precision) -> dict[str, Harm]:
+    def _harms_in(self, start: Candidate, precision: Precision) -> dict[tuple[str, ...], Noise]:
         """The harm of the same nodes in another precision."""
         plan = start.plan.copy()
         for name, now in start.plan.precisions.items():
             if now.activation is not None:
-                plan.precisions[name] = replace(precision, weight=now.weight and precision.weight)
-        return {harm.node: harm for harm in self._harms(plan, start.recipe)}
+                plan.precisions[name] = _fitting(precision, now)
+        return {harm.nodes: harm.noise for harm in self._harms(plan, start.recipe)}
 
     def _candidate(self, plan: Plan, recipe: Recipe, label: str) -> Candidate:
         model = self.shop.build(plan, recipe)
@@ -285,3 +311,13 @@ class Search:
                 candidate.failure,
             )
         )
+
+
+def _is_coarse(plan: Plan) -> bool:
+    """With 16 bits there is nothing to gain from cutting ranges."""
+    return any(p.activation is not None and p.activation.bits == 8 for p in plan.precisions.values())
+
+
+def _fitting(precision: Precision, now: Precision) -> Precision:
+    """The precision for a node that may have no weights."""
+    return precision if now.weight is not None else Precision(precision.activation)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from numpy.typing import NDArray
 
 from hexport.model.reference import cpu_session
 from hexport.quantization.activations import Activations, encode_constant
+from hexport.quantization.emitting import reading_type
 from hexport.quantization.encoding import Encoding, QType
 from hexport.quantization.initializers import add_initializer
 from hexport.quantization.observing import Sample
 from hexport.quantization.plan import Plan
-from hexport.quantization.roles import Role, role_of
+from hexport.quantization.roles import Role, role_of, weight_of
 from hexport.quantization.weights import LayerIntegers
-from hexport.rewrite.values import constant
+from hexport.rewrite.values import constant, fixed_shape
 
 _SWITCH = "hexport_switches"
 _FIRST_GROUPS = 24
@@ -35,9 +37,12 @@ _LITTLE = 0.004
 
 @dataclass(frozen=True)
 class Harm:
-    """What rounding at one node alone does to the outputs: noise over signal, for each output."""
+    """What rounding at one node alone does to the outputs: noise over signal, for each output.
 
-    node: str
+    Nodes that share their weights are one: each makes the same error, so that they do not average out.
+    """
+
+    nodes: tuple[str, ...]
     noise: NDArray[Any]
 
 
@@ -48,11 +53,12 @@ def harms(
     weights: Mapping[str, LayerIntegers],
     samples: Sequence[Sample],
     folder: Path,
+    arch: int,
 ) -> list[Harm]:
     """The harm of every node that computes in integers."""
-    nodes = [str(node.name) for node in model.graph if plan.of(node).activation is not None]
+    nodes = _units(model, plan)
     path = folder / "switches.onnx"
-    ir.save(_switchboard(model, plan, activations, weights, nodes), path)
+    ir.save(_switchboard(model, plan, activations, weights, nodes, arch), path)
     board = _Switched(cpu_session(path), len(nodes), samples)
     found: dict[int, NDArray[Any]] = {}
     size = max(1, len(nodes) // _FIRST_GROUPS)
@@ -71,7 +77,20 @@ def harms(
             together[half] = board.noise(half)
             groups.append(half)
     path.unlink()
-    return [Harm(name, found[index]) for index, name in enumerate(nodes)]
+    return [Harm(names, found[index]) for index, names in enumerate(nodes)]
+
+
+def _units(model: ir.Model, plan: Plan) -> list[tuple[str, ...]]:
+    units: dict[str, list[str]] = {}
+    for node in model.graph:
+        if plan.of(node).activation is None:
+            continue
+        weight = weight_of(node)
+        shared = node.inputs[weight.index] if weight is not None else None
+        units.setdefault(f"node {node.name}" if shared is None else f"weight {shared.name}", []).append(
+            str(node.name)
+        )
+    return [tuple(names) for names in units.values()]
 
 
 class _Switched:
@@ -101,9 +120,12 @@ def _noise(truth: Sequence[Any], got: Sequence[Any]) -> NDArray[Any]:
         if not np.issubdtype(a.dtype, np.floating):
             shares.append(float(np.mean(a != b)))
             continue
-        signal = float(np.sum(np.square(a, dtype=np.float64)))
-        error = float(np.sum(np.square(b.astype(np.float64) - a)))
-        shares.append(error / signal if signal else (0.0 if error == 0 else 1.0))
+        # Where the model itself gives no number, nothing can be right or wrong.
+        there = np.isfinite(a)
+        signal = float(np.sum(np.square(a[there], dtype=np.float64)))
+        error = float(np.sum(np.square(b[there].astype(np.float64) - a[there])))
+        broken = not np.isfinite(error) or (error > 0 and not signal)
+        shares.append(1.0 if broken else error / signal if signal else 0.0)
     return np.array(shares)
 
 
@@ -112,15 +134,16 @@ def _switchboard(
     plan: Plan,
     activations: Activations,
     weights: Mapping[str, LayerIntegers],
-    nodes: Sequence[str],
+    units: Sequence[tuple[str, ...]],
+    arch: int,
 ) -> ir.Model:
     copy = model.clone()
     graph = copy.graph
-    switches = ir.Input(_SWITCH, ir.Shape([len(nodes)]), ir.TensorType(ir.DataType.BOOL))
+    switches = ir.val(_SWITCH, ir.DataType.BOOL, [len(units)])
     graph.inputs.append(switches)
-    board = _Board(graph, switches)
-    made_in_integers = {str(v.name) for n in graph if plan.of(n).activation is not None for v in n.outputs}
-    numbers = {name: index for index, name in enumerate(nodes)}
+    board = _Board(graph, switches, arch)
+    made = {str(v.name): type_ for n in graph if (type_ := plan.of(n).activation) for v in n.outputs}
+    numbers = {name: index for index, names in enumerate(units) for name in names}
     for node in list(graph):
         type_ = plan.of(node).activation
         if type_ is None or str(node.name) not in numbers:
@@ -129,9 +152,9 @@ def _switchboard(
         roles = [role_of(node, index) for index in range(len(node.inputs))]
         for index, role in enumerate(roles):
             value = node.inputs[index]
-            if value is None or role in (Role.PARAMETER, Role.BIAS):
+            if value is None or role is Role.PARAMETER:
                 continue
-            rounded = _rounded(board, node, value, role, type_, activations, weights, made_in_integers)
+            rounded = _rounded(board, node, value, role, type_, activations, weights, made)
             if rounded is not None:
                 node.replace_input_with(index, board.choose(node, switch, rounded, value))
         for value in node.outputs:
@@ -148,31 +171,42 @@ def _rounded(
     type_: QType,
     activations: Activations,
     weights: Mapping[str, LayerIntegers],
-    made_in_integers: set[str],
+    made: Mapping[str, QType],
 ) -> ir.Value | None:
     """What the node would read in integers; None when the one that makes it has rounded it already."""
     if role is Role.WEIGHT:
         return board.constant(weights[str(node.name)].weight)
-    wanted = (
-        QType.S8 if role is Role.RIGHT and type_ is QType.U16 else QType.U8 if role is Role.GAIN else type_
-    )
+    if role is Role.BIAS:
+        return _bias(board, node, value, weights)
+    wanted = reading_type(node, role, type_, board.arch)
     if (array := constant(value)) is not None:
         encoding = encode_constant(array, wanted)
         return board.constant(encoding.reals(encoding.integers(array)))
-    name = str(value.name).removesuffix(_Board.CHOSEN)
-    if not activations.knows(name) or (name in made_in_integers and wanted is type_):
+    name = board.names.get(value, str(value.name))
+    if not activations.knows(name) or made.get(name) is wanted:
         return None
     return board.rounding(node, value, activations.encoding(name, wanted))
+
+
+def _bias(
+    board: _Board, node: ir.Node, value: ir.Value, weights: Mapping[str, LayerIntegers]
+) -> ir.Value | None:
+    """As it was corrected for the rounded weights; the rounding of its own 32 bits harms nothing."""
+    layer, shape = weights.get(str(node.name)), fixed_shape(value)
+    if layer is None or layer.bias is None or layer.encoding.block or shape is None:
+        return None
+    return board.constant(layer.bias if layer.bias.size != prod(shape) else layer.bias.reshape(shape))
 
 
 class _Board:
     """The graph with its switches."""
 
-    CHOSEN = "_chosen"
-
-    def __init__(self, graph: ir.Graph, switches: ir.Value) -> None:
-        self.graph, self.switches = graph, switches
+    def __init__(self, graph: ir.Graph, switches: ir.Value, arch: int) -> None:
+        self.graph, self.switches, self.arch = graph, switches, arch
+        self._taken: dict[int, ir.Value] = {}
         self._count = 0
+        self.names: dict[ir.Value, str] = {}
+        """What is chosen -> the tensor it stands for."""
 
     def constant(self, array: NDArray[Any]) -> ir.Value:
         self._count += 1
@@ -181,10 +215,12 @@ class _Board:
         )
 
     def switch(self, node: ir.Node, number: int) -> ir.Value:
-        gather = ir.node("Gather", [self.switches, self.constant(np.array(number, np.int64))])
-        gather.outputs[0].name = f"hexport_switch_{number}"
-        self.graph.insert_before(node, gather)
-        return gather.outputs[0]
+        if number not in self._taken:
+            gather = ir.node("Gather", [self.switches, self.constant(np.array(number, np.int64))])
+            gather.outputs[0].name = f"hexport_switch_{number}"
+            self.graph.insert_before(node, gather)
+            self._taken[number] = gather.outputs[0]
+        return self._taken[number]
 
     def rounding(self, node: ir.Node, value: ir.Value, encoding: Encoding) -> ir.Value:
         made = self._fake(value, encoding)
@@ -206,7 +242,8 @@ class _Board:
         self.graph.insert_after(node, [*made, where])
         for user, index in users:
             user.replace_input_with(index, result)
-        result.name = f"{name}{self.CHOSEN}"
+        result.name = f"{name}_chosen"
+        self.names[result] = str(name)
         result.dtype, result.shape = ir.DataType.FLOAT, value.shape
         if value.is_graph_output():
             value.name, result.name = f"{name}_float", name

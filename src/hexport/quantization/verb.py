@@ -229,7 +229,9 @@ def _set_up(
     reference = run_on_cpu(ready.path, held_out, limits=limits).outputs
     judge = Judge(soc, held_out, reference, folder, limits)
     fit = Part(data, inputs, held=False)
-    return Workshop(prepared, model, Part(data, inputs), fit, folder, dict(wishes.tensors)), judge
+    return Workshop(
+        prepared, model, Part(data, inputs), fit, folder, soc.htp_arch, dict(wishes.tensors)
+    ), judge
 
 
 def _few(data: CalibrationData) -> list[str]:

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
+from hexport.facts.integer_ops import integer_rules
 from hexport.quantization.encoding import Encoding, Floats, Integers, QType, symmetric
 from hexport.quantization.plan import Precision
 from hexport.quantization.roles import Weight, weight_of
@@ -16,8 +18,6 @@ from hexport.rewrite.values import constant
 
 _LEAST_SHARE = 2.0**-12
 """A channel's scale beside the largest one's: the HTP computes garbage below it."""
-_BIAS_ROOM = 2.0**30
-"""A bias must stay well below 2³¹ of its own steps: the HTP overflows without a word."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,15 @@ class Layer:
     bias: Floats | None
 
     @property
-    def channels(self) -> int:
-        return self.weight.shape[self.place.axis] if self.place.axis is not None else 1
+    def shared(self) -> str:
+        """The weight itself and how it is read: the steps of an unrolled recurrence have both in common.
+
+        A matrix that one node reads turned and another does not has its channels on two axes.
+        """
+        value = self.node.inputs[self.place.index]
+        assert value is not None
+        group = self.node.attributes.get_int("group", 1)
+        return f"{value.name} {self.place.axis} {self.place.rows} {group}"
 
 
 @dataclass(frozen=True)
@@ -59,36 +66,49 @@ def layers_of(model: ir.Model) -> dict[str, Layer]:
         bias = constant(node.inputs[2]) if len(node.inputs) > 2 else None
         if weight is None or weight.dtype != np.float32:
             continue
-        flat = None if bias is None else bias.astype(np.float32).reshape(-1)
+        flat = None if bias is None or not _by_channel(bias) else bias.astype(np.float32).reshape(-1)
         found[str(node.name)] = Layer(str(node.name), node, place, weight.astype(np.float32), flat)
     return found
 
 
-def weight_encoding(layer: Layer, precision: Precision, input_scale: float) -> Encoding:
+def _by_channel(bias: NDArray[Any]) -> bool:
+    """Whether it is one number a channel, or one for all; a Gemm's may differ from row to row."""
+    return bias.size == 1 or bias.shape[-1] == bias.size
+
+
+def weight_encoding(
+    layer: Layer, precision: Precision, input_scale: float, output_scale: float = 0.0
+) -> Encoding:
     """Symmetric, a scale for each channel, none too small for the HTP or for the bias."""
     assert precision.weight is not None
     if precision.block:
         return _in_blocks(layer, precision.weight, precision.block)
     # 16-bit weights with a scale a channel are less exact on the HTP than with one scale.
     axis = None if precision.weight is QType.S16 else layer.place.axis
-    if axis is None:
-        return symmetric(
-            _floored(np.abs(layer.weight).max(initial=0), layer, precision.weight, input_scale),
-            precision.weight,
-        )
     others = tuple(i for i in range(layer.weight.ndim) if i != axis)
     largest = np.abs(layer.weight).max(axis=others, initial=0)
-    return symmetric(_floored(largest, layer, precision.weight, input_scale), precision.weight, axis)
+    floored = _floored(largest, layer, precision.weight, input_scale)
+    if precision.activation is QType.U16:
+        least = _limit("least-multiplier") * output_scale / input_scale
+        floored = np.maximum(floored, least * precision.weight.high)
+    return symmetric(floored, precision.weight, axis)
 
 
 def _floored(largest: Any, layer: Layer, type_: QType, input_scale: float) -> Floats:
-    floor = np.max(largest) * _LEAST_SHARE
+    floor = np.max(largest, initial=0) * _LEAST_SHARE
     floored = np.maximum(largest, floor)
     if layer.bias is not None and layer.bias.size:
-        bias = np.abs(layer.bias)
-        needed = bias * type_.high / (input_scale * _BIAS_ROOM)
+        # A bias must stay well below 2³¹ of its own steps: the HTP overflows without a word.
+        room = input_scale * _limit("bias-room")
+        needed = np.abs(layer.bias.astype(np.float64)) * type_.high / room
         floored = np.maximum(floored, needed if needed.shape == np.shape(largest) else needed.max())
     return np.asarray(floored)
+
+
+def _limit(rule: str) -> float:
+    value = integer_rules()[rule].value
+    assert value is not None, rule
+    return value
 
 
 def _in_blocks(layer: Layer, type_: QType, block: int) -> Encoding:
@@ -102,7 +122,7 @@ def _in_blocks(layer: Layer, type_: QType, block: int) -> Encoding:
     )
     split = padded.reshape(*padded.shape[:axis], count, block, *padded.shape[axis + 1 :])
     largest = split.max(axis=axis + 1)
-    floored = np.maximum(largest, largest.max() * _LEAST_SHARE)
+    floored = np.maximum(largest, largest.max(initial=0) * _LEAST_SHARE)
     encoding = symmetric(floored, type_)
     return Encoding(type_, encoding.scale, 0, axis, block)
 

@@ -17,6 +17,9 @@ from hexport.quantization.roles import kind_of, weight_of
 
 _FORM = '{"nodes": {"NAME, OP or REGEX": "16a8w"}, "tensors": {"NAME": {"low": -1.0, "high": 1.0}}}'
 
+_LARGEST = 3.4e38
+_KEYS = {"schema_version", "recipe", "nodes", "tensors"}
+
 
 @dataclass(frozen=True)
 class Wishes:
@@ -27,17 +30,37 @@ class Wishes:
 
     def apply(self, model: ir.Model, plan: Plan) -> None:
         """Put them into the plan; a wish that fits no node is an error, and not a word in the wind."""
+        self._refuse_unknown_tensors(model)
         nodes = list(model.graph)
         for wish, scheme in self.nodes.items():
-            fitting = [node for node in nodes if _fits(wish, node)]
+            fitting = _fitting(wish, nodes)
             if not fitting:
                 raise UsageError(
-                    f"no node fits {wish!r}",
+                    f"no node fits {wish.removeprefix('=')!r}",
                     why="it is neither a node's name, nor an operator of the model, nor a pattern of names",
                     next="see the names in quant.json, or leave it out",
                 )
-            for node in fitting:
+            # A pattern may take in nodes that have no such form; one of them at least must have it.
+            able = [node for node in fitting if not _refusal(node, scheme)]
+            if not able:
+                node = fitting[0]
+                raise UsageError(
+                    f"{node.op_type} `{node.name}` cannot be {scheme}",
+                    why=_refusal(node, scheme),
+                    next="leave it out, or say fp16",
+                )
+            for node in able:
                 plan.set(str(node.name), _precision(node, scheme), f"asked for by {wish!r}")
+
+    def _refuse_unknown_tensors(self, model: ir.Model) -> None:
+        known = {str(value.name) for value in model.graph.inputs}
+        known |= {str(value.name) for node in model.graph for value in node.outputs}
+        if missing := sorted(set(self.tensors) - known):
+            raise UsageError(
+                f"the model has no tensor {missing[0]!r}",
+                why="its range was given in the override",
+                next="see the names in quant.json, or leave it out",
+            )
 
 
 def read_wishes(file: Path | None, keep_float: Sequence[str]) -> Wishes:
@@ -53,28 +76,33 @@ def read_wishes(file: Path | None, keep_float: Sequence[str]) -> Wishes:
     return Wishes({**nodes, **dict.fromkeys(keep_float, "fp16")}, tensors)
 
 
-def _fits(wish: str, node: ir.Node) -> bool:
-    name = str(node.name)
+def _fitting(wish: str, nodes: Sequence[ir.Node]) -> list[ir.Node]:
+    """By name, else by operator, else by pattern: a name need not be a pattern."""
     if wish.startswith("="):
-        return name == wish[1:]
-    if wish in (name, node.op_type):
-        return True
+        return [node for node in nodes if node.name == wish[1:]]
+    if named := [node for node in nodes if wish in (node.name, node.op_type)]:
+        return named
     try:
-        return re.fullmatch(wish, name) is not None
+        pattern = re.compile(wish)
     except re.error as error:
-        raise UsageError(f"{wish!r} is not a pattern", why=str(error)) from error
+        raise UsageError(f"{wish!r} is neither a name nor a pattern", why=str(error)) from error
+    return [node for node in nodes if pattern.fullmatch(str(node.name))]
+
+
+def _refusal(node: ir.Node, scheme: str) -> str:
+    """Why the node cannot have the scheme; empty if it can."""
+    wanted, known = SCHEMES[scheme].activation, kind_of(node)
+    if wanted is None:
+        return ""
+    if known is None:
+        return "the NPU has no integer form of it"
+    return "" if wanted.name.lower() in known.types else f"it is wrong in {wanted.name.lower()}"
 
 
 def _precision(node: ir.Node, scheme: str) -> Precision:
     wanted = SCHEMES[scheme]
     if wanted.activation is None:
         return FLOAT
-    if kind_of(node) is None:
-        raise UsageError(
-            f"{node.op_type} `{node.name}` cannot be {scheme}",
-            why="the NPU has no integer form of it",
-            next="leave it out, or say fp16",
-        )
     return wanted if weight_of(node) is not None else Precision(wanted.activation)
 
 
@@ -87,16 +115,18 @@ def _document(file: Path) -> Mapping[str, Mapping[str, object]]:
         isinstance(document.get(key, {}), dict) for key in ("nodes", "tensors")
     ):
         raise UsageError(f"{file} is not an override", next=f"its form is {_FORM}")
+    if unknown := sorted(set(document) - _KEYS):
+        raise UsageError(f"{file} has an unknown part {unknown[0]!r}", next=f"its form is {_FORM}")
     return document
 
 
 def _scheme(file: Path, name: str, value: object) -> str:
     scheme = value.get("scheme") if isinstance(value, dict) else value
     known = {str(precision): key for key, precision in SCHEMES.items()}
-    found = scheme if scheme in SCHEMES else known.get(str(scheme)) or _activation_only(str(scheme))
+    found = known.get(str(scheme)) or _activation_only(str(scheme))
     if found is None:
         raise UsageError(f"{file}: {name!r} has no scheme {scheme!r}", why=f"there are {', '.join(SCHEMES)}")
-    return str(found)
+    return found
 
 
 def _activation_only(scheme: str) -> str | None:
@@ -106,10 +136,14 @@ def _activation_only(scheme: str) -> str | None:
 
 def _range(file: Path, name: str, value: object) -> tuple[float, float]:
     try:
-        found: Any = (value["low"], value["high"]) if isinstance(value, dict) else value
+        found: Any = value["low"], value["high"]  # type: ignore[index]
         ends = float(found[0]), float(found[1])
-    except (TypeError, ValueError, KeyError, IndexError) as error:
+    except (TypeError, ValueError, KeyError) as error:
         raise UsageError(f"{file}: {name!r} has no range", next=f"its form is {_FORM}") from error
+    if not all(abs(end) < _LARGEST for end in ends):
+        raise UsageError(
+            f"{file}: the range of {name!r} is not of float32 numbers", why=f"{ends[0]}, {ends[1]}"
+        )
     if not ends[0] < ends[1]:
         raise UsageError(f"{file}: the range of {name!r} is empty", why=f"{ends[0]} is not below {ends[1]}")
     return ends

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
 from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 
 from hexport.quantization.activations import Activations
 from hexport.quantization.emitting import emit
+from hexport.quantization.encoding import Encoding
 from hexport.quantization.histogram import Histogram
 from hexport.quantization.layer_inputs import Moments, moments_of
 from hexport.quantization.observing import Sample, observe
-from hexport.quantization.plan import Plan
+from hexport.quantization.plan import Plan, Precision
 from hexport.quantization.rounding import carry_errors, correct_bias
 from hexport.quantization.weights import Layer, LayerIntegers, layers_of, nearest, weight_encoding
+from hexport.rewrite.values import constant
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Workshop:
     fit: Iterable[Sample]
     """What roundings and corrections are made from: not those that candidates are judged on."""
     folder: Path
+    arch: int
+    """The HTP generation that it is for."""
     overrides: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Ranges the user gave."""
     _integers: dict[object, LayerIntegers] = field(default_factory=dict)
@@ -73,6 +78,17 @@ class Workshop:
         """What error-carrying rounding needs as well."""
         return moments_of(self.model, self.layers, self.fit, self.folder, squares=True)
 
+    def is_infinite(self, node: ir.Node) -> bool:
+        """Whether something that the node reads or makes is not finite."""
+        for value in (*node.inputs, *node.outputs):
+            array = constant(value)
+            if array is not None and array.dtype.kind == "f" and not np.isfinite(array).all():
+                return True
+            seen = self.histograms.get(str(value.name)) if value is not None else None
+            if seen is not None and seen.infinite:
+                return True
+        return False
+
     def activations(self, ranges: str) -> Activations:
         if ranges not in self._activations:
             made = Activations(self.model, self.histograms, ranges)
@@ -82,7 +98,7 @@ class Workshop:
 
     def build(self, plan: Plan, recipe: Recipe) -> ir.Model:
         """The quantised model."""
-        return emit(self.model, plan, self.activations(recipe.ranges), self.integers(plan, recipe))
+        return emit(self.model, plan, self.activations(recipe.ranges), self.integers(plan, recipe), self.arch)
 
     def integers(self, plan: Plan, recipe: Recipe) -> Mapping[str, LayerIntegers]:
         """Every layer's weights that the plan has in integers."""
@@ -94,22 +110,35 @@ class Workshop:
 
     def _layer(self, layer: Layer, plan: Plan, recipe: Recipe) -> LayerIntegers:
         precision = plan.of(layer.node)
-        key = (layer.name, precision, recipe)
+        key = (layer.shared, precision, recipe)
         if key not in self._integers:
-            assert precision.activation is not None
-            source = layer.node.inputs[0]
-            assert source is not None
-            scale = float(
-                self.activations(recipe.ranges).encoding(str(source.name), precision.activation).scale
-            )
-            rounded = nearest(layer, weight_encoding(layer, precision, scale))
-            self._integers[key] = self._bettered(layer, rounded, recipe)
-        return self._integers[key]
-
-    def _bettered(self, layer: Layer, rounded: LayerIntegers, recipe: Recipe) -> LayerIntegers:
-        known = self.moments if recipe.carry_errors else self.means if recipe.correct_bias else {}
-        if layer.name not in known:
+            self._integers[key] = self._weights(layer, precision, recipe)
+        rounded = replace(self._integers[key], bias=layer.bias)
+        known = self._known(recipe)
+        if not recipe.correct_bias or layer.name not in known:
             return rounded
-        if recipe.carry_errors:
-            rounded = carry_errors(layer, rounded, known[layer.name])
-        return correct_bias(layer, rounded, known[layer.name]) if recipe.correct_bias else rounded
+        return correct_bias(layer, rounded, known[layer.name])
+
+    def _weights(self, layer: Layer, precision: Precision, recipe: Recipe) -> LayerIntegers:
+        """The integers of a weight, one set for all the nodes that share it."""
+        sharing = [other for other in self.layers.values() if other.shared == layer.shared]
+        encodings = [self._encoding(other, precision, recipe) for other in sharing]
+        largest = np.max([encoding.scale for encoding in encodings], axis=0)
+        rounded = nearest(layer, replace(encodings[0], scale=largest))
+        known = self._known(recipe)
+        found = [known[other.name] for other in sharing if other.name in known]
+        if not recipe.carry_errors or not found:
+            return rounded
+        return carry_errors(layer, rounded, reduce(Moments.joined, found))
+
+    def _encoding(self, layer: Layer, precision: Precision, recipe: Recipe) -> Encoding:
+        source = layer.node.inputs[0]
+        assert precision.activation is not None
+        assert source is not None
+        activations, made = self.activations(recipe.ranges), str(layer.node.outputs[0].name)
+        read = activations.encoding(str(source.name), precision.activation)
+        written = activations.encoding(made, precision.activation).scale if activations.knows(made) else 0.0
+        return weight_encoding(layer, precision, float(read.scale), float(written))
+
+    def _known(self, recipe: Recipe) -> Mapping[str, Moments]:
+        return self.moments if recipe.carry_errors else self.means if recipe.correct_bias else {}
