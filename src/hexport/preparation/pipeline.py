@@ -44,7 +44,7 @@ class Standing:
 
     @property
     def rank(self) -> tuple[bool, bool, int, int, float]:
-        """Larger is better: it compiles, is of use, fewer CPU nodes, fewer partitions, closer to the truth."""
+        """Larger is better: it compiles, is of use, fewer CPU nodes and partitions, closer to the truth."""
         if self.verdict is None:
             return (False, False, 0, 0, -math.inf)
         quality = -math.inf if self.htp is None else min(self.htp.sqnr_db, GOOD_DB)

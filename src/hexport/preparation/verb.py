@@ -58,7 +58,7 @@ def prepare(
     if not output.parent.is_dir():
         raise UsageError(f"{output} cannot be written", why=f"there is no folder {output.parent}")
     source = read(zoo.resolve(model))
-    given, freeze, notes = _zoo_defaults(model, dims, input_shapes, freeze)
+    given, freeze, notes = zoo_defaults(model, dims, input_shapes, freeze)
     command = f"hexport prepare '{model}' -o '{output}' --target {soc.chip}"
     shapes = fix_shapes(source.graph, dims or {}, given or {}, command)
     values = parse_frozen(source.graph, freeze or {}, shapes)
@@ -189,12 +189,13 @@ def _load(source: Model, staged: Path) -> ir.Model:
         ) from error
 
 
-def _zoo_defaults(
+def zoo_defaults(
     model: str | Path,
     dims: Mapping[str, int] | None,
     input_shapes: Mapping[str, Shape] | None,
     freeze: Mapping[str, str] | None,
 ) -> tuple[Mapping[str, Shape] | None, Mapping[str, str] | None, list[str]]:
+    """Sizes and frozen inputs of a zoo model, where the user gave none; and what to say of it."""
     if not str(model).startswith("zoo:"):
         return input_shapes, freeze, []
     entry = zoo.entry(str(model).removeprefix("zoo:"))

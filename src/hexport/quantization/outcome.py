@@ -9,8 +9,8 @@ from math import isfinite
 import onnx_ir as ir
 
 from hexport import facts
+from hexport.quantization.candidates import Candidate, Trial
 from hexport.quantization.plan import Plan
-from hexport.quantization.search import Candidate, Trial
 from hexport.quantization.work import all_macs
 from hexport.quantization.workshop import Workshop
 

@@ -10,11 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import onnx_ir as ir
 
 from hexport.backend.failures import BackendError
-from hexport.observe.comparing import Comparison
-from hexport.observe.verdict import Verdict
+from hexport.quantization.candidates import Candidate, Effort, Trial
 from hexport.quantization.judging import Judge
 from hexport.quantization.plan import FLOAT, Plan, Precision, plan_for, refusal, settle_moving
 from hexport.quantization.promoting import Noise, Option, promote
@@ -34,73 +32,6 @@ _ROUNDS = 2
 """How often the goal is raised because the NPU gave less than the CPU."""
 _TRUSTED_DB = 3.0
 """The NPU may be this far below the CPU before it is asked why."""
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much is tried."""
-
-    recipes: tuple[Recipe, ...]
-    promotions: int
-    """How often the set of promoted nodes is enlarged."""
-    npu_samples: int
-    reconciliations: int
-    """How many nodes that the NPU computes differently are looked for."""
-
-
-EFFORTS: Mapping[str, Effort] = {
-    "fast": Effort((Recipe(),), 0, 1, 0),
-    "normal": Effort((Recipe(), Recipe(carry_errors=True), Recipe("min-max", carry_errors=True)), 4, 2, 2),
-    "high": Effort(
-        tuple(
-            Recipe(ranges, carried, corrected)
-            for carried in (True, False)
-            for corrected in (True, False)
-            for ranges in ("mse", "min-max", "percentile", "entropy")
-        ),
-        8,
-        4,
-        4,
-    ),
-}
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A quantised model and how good it is."""
-
-    label: str
-    plan: Plan
-    recipe: Recipe
-    model: ir.Model
-    cost: float
-    cpu: Comparison
-    verdict: Verdict | None = None
-    npu: Comparison | None = None
-    drop: float | None = None
-    """How much the user's metric loses on the NPU."""
-    failure: str = ""
-
-    @property
-    def sqnr_db(self) -> float:
-        """On the NPU if it was measured there."""
-        if self.failure:
-            return -np.inf
-        return (self.npu or self.cpu).sqnr_db
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A candidate that was measured, without its model: what the report keeps."""
-
-    label: str
-    recipe: str
-    cost: float
-    float_nodes: int
-    cpu_db: float
-    npu_db: float | None = None
-    drop: float | None = None
-    failure: str = ""
 
 
 @dataclass

@@ -1,0 +1,81 @@
+"""What the search tries: how much of it, the candidates, and what the report keeps of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+
+import onnx_ir as ir
+
+from hexport.observe.comparing import Comparison
+from hexport.observe.verdict import Verdict
+from hexport.quantization.plan import Plan
+from hexport.quantization.workshop import Recipe
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is tried."""
+
+    recipes: tuple[Recipe, ...]
+    promotions: int
+    """How often the set of promoted nodes is enlarged."""
+    npu_samples: int
+    reconciliations: int
+    """How many nodes that the NPU computes differently are looked for."""
+
+
+EFFORTS: Mapping[str, Effort] = {
+    "fast": Effort((Recipe(),), 0, 1, 0),
+    "normal": Effort((Recipe(), Recipe(carry_errors=True), Recipe("min-max", carry_errors=True)), 4, 2, 2),
+    "high": Effort(
+        tuple(
+            Recipe(ranges, carried, corrected)
+            for carried in (True, False)
+            for corrected in (True, False)
+            for ranges in ("mse", "min-max", "percentile", "entropy")
+        ),
+        8,
+        4,
+        4,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A quantised model and how good it is."""
+
+    label: str
+    plan: Plan
+    recipe: Recipe
+    model: ir.Model
+    cost: float
+    cpu: Comparison
+    verdict: Verdict | None = None
+    npu: Comparison | None = None
+    drop: float | None = None
+    """How much the user's metric loses on the NPU."""
+    failure: str = ""
+
+    @property
+    def sqnr_db(self) -> float:
+        """On the NPU if it was measured there."""
+        if self.failure:
+            return -inf
+        return (self.npu or self.cpu).sqnr_db
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate that was measured, without its model: what the report keeps."""
+
+    label: str
+    recipe: str
+    cost: float
+    float_nodes: int
+    cpu_db: float
+    npu_db: float | None = None
+    drop: float | None = None
+    failure: str = ""

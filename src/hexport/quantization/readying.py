@@ -1,0 +1,142 @@
+"""What quantising begins with: the prepared model, and calibration data for the inputs of the user's own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexport import facts, zoo
+from hexport.cache import Store, file_digest, key_of
+from hexport.errors import UsageError
+from hexport.model import Graph, Model, read
+from hexport.model.dims import Shape, fix_shapes
+from hexport.model.external import external_bytes
+from hexport.model.scheme import scheme_of
+from hexport.preparation.freezing import parse_frozen
+from hexport.preparation.verb import LABEL, prepare, zoo_defaults
+from hexport.quantization.data import CalibrationData, open_calibration
+from hexport.toolchain import Limits
+
+_PROOFS = 3
+"""Samples that changes to the model are proved on."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the user says of the inputs."""
+
+    dims: Mapping[str, int] | None
+    shapes: Mapping[str, Shape] | None
+    freeze: Mapping[str, str] | None
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A prepared model with its data; frozen inputs are in the data, and not in the model."""
+
+    path: Path
+    graph: Graph
+    data: CalibrationData
+    notes: tuple[str, ...]
+
+
+@contextmanager
+def get_ready(
+    model: str | Path,
+    soc: facts.Soc,
+    calib: object,
+    sizes: Sizes,
+    preprocess: Path | None,
+    samples: int | None,
+    folder: Path,
+    limits: Limits,
+    say: Say,
+) -> Iterator[Ready]:
+    """The model, prepared now unless it was before or the cache has it."""
+    source = read(zoo.resolve(model))
+    _refuse_quantised(model, source.graph)
+    calib = calib if calib is not None or not str(model).startswith("zoo:") else str(model)
+    if calib is None:
+        raise UsageError(
+            "quantising needs calibration data",
+            why="the ranges of integers are those of real inputs; random numbers give a useless model",
+            next="give --calib FILE.npz, a folder, or MODULE:CALLABLE; docs/calibration.md has all of it",
+        )
+    given, freeze, notes = zoo_defaults(model, sizes.dims, sizes.shapes, sizes.freeze)
+    command = f"hexport quantize '{model}' --target {soc.chip}"
+    shapes = fix_shapes(source.graph, sizes.dims or {}, given or {}, command)
+    values = parse_frozen(source.graph, freeze or {}, shapes)
+    with open_calibration(calib, source.graph, shapes, values, preprocess=preprocess, limit=samples) as data:
+        if any(bytes(entry.key) == LABEL.encode() for entry in source.proto.metadata_props):
+            yield Ready(source.path, source.graph, data, tuple(notes))
+            return
+        proofs = folder / "proofs.npz"
+        free = [name for name in source.graph.inputs if name not in values]
+        digest = _write_proofs(data, free, proofs)
+        path, said = _prepare(source, soc, shapes, dict(freeze or {}), proofs, digest, limits, say)
+        yield Ready(path, read(path).graph, data, (*notes, *said))
+
+
+def _prepare(
+    source: Model,
+    soc: facts.Soc,
+    shapes: Mapping[str, Shape],
+    freeze: dict[str, str],
+    proofs: Path,
+    proofs_digest: str,
+    limits: Limits,
+    say: Say,
+) -> tuple[Path, list[str]]:
+    def make(folder: Path) -> None:
+        say("preparing")
+        result = prepare(
+            source.path,
+            output=folder / "prepared.onnx",
+            target=soc.soc_model,
+            input_shapes=shapes,
+            freeze=freeze,
+            calib=proofs,
+            limits=limits,
+        )
+        (folder / "warnings.json").write_text(json.dumps(result.warnings), "utf-8")
+
+    if external_bytes(source):
+        # Its weights lie in other files: what it is cannot be told from the one file.
+        make(proofs.parent)
+        found = proofs.parent
+    else:
+        content = {"model": file_digest(source.path), "proofs": proofs_digest}
+        options = {"target": soc.soc_model, "shapes": dict(shapes), "freeze": freeze}
+        found, _ = Store().get("prepare", key_of("prepare", **content, **options), make)
+    warnings: list[str] = json.loads((found / "warnings.json").read_text("utf-8"))
+    return found / "prepared.onnx", warnings
+
+
+def _write_proofs(data: CalibrationData, names: list[str], path: Path) -> str:
+    """The first samples as a file; gives a digest of them, because an archive's own bytes hold the time."""
+    first = list(islice(data, _PROOFS))
+    arrays: dict[str, Any] = {name: np.stack([sample[name] for sample in first]) for name in names}
+    np.savez(path, **arrays)
+    digest = hashlib.sha256()
+    for name, array in arrays.items():
+        digest.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+def _refuse_quantised(model: str | Path, graph: Graph) -> None:
+    found = scheme_of(graph, {})
+    if found != "fp16":
+        raise UsageError(
+            f"{model} is quantised already ({found})",
+            why="rounding what is rounded only loses",
+            next="give the float model, or use this one as it is: `hexport check` tells how it runs",
+        )
