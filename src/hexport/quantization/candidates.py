@@ -25,6 +25,11 @@ class Effort:
     reconciliations: int
     """How many nodes that the NPU computes differently are looked for."""
 
+    @property
+    def most_steps(self) -> int:
+        """Candidates that one scheme may take."""
+        return len(self.recipes) + 2 * self.promotions + 2
+
 
 EFFORTS: Mapping[str, Effort] = {
     "fast": Effort((Recipe(),), 0, 1, 0),

@@ -13,8 +13,10 @@ import numpy as np
 
 from hexport.backend.failures import BackendError
 from hexport.quantization.candidates import Candidate, Effort, Trial
+from hexport.quantization.encoding import QType
 from hexport.quantization.judging import Judge
-from hexport.quantization.plan import FLOAT, Plan, Precision, plan_for, refusal, settle_moving
+from hexport.quantization.pacing import Pace
+from hexport.quantization.plan import FLOAT, SCHEMES, Plan, Precision, plan_for, refusal, settle_moving
 from hexport.quantization.promoting import Noise, Option, promote
 from hexport.quantization.reconciling import find_misread
 from hexport.quantization.roles import kind_of, weight_of
@@ -48,6 +50,7 @@ class Search:
     most_drop: float | None = None
     """What the user's metric may lose; then it decides, and not the goal in dB."""
     tried: list[Trial] = field(default_factory=list)
+    _pace: Pace = field(default_factory=lambda: Pace(1))
 
     def is_enough(self, candidate: Candidate) -> bool:
         """Whether it is what was asked for, as far as it was measured."""
@@ -59,13 +62,15 @@ class Search:
 
     def pursue(self, scheme: Precision, label: str, float_share: float = FLOAT_SHARE) -> Candidate:
         """The scheme with its best recipe, and the nodes in fp16 that the goal needs and the share allows."""
+        self._pace = Pace(self.effort.most_steps)
         start = self._best_recipe(self._planned(scheme), label)
+        better = self._better_than(scheme)
         best: Candidate | None = None
         margin = _MARGIN_DB
         for _ in range(_ROUNDS):
             chosen = start
-            if start.cpu.sqnr_db < self.goal_db + margin and self.effort.promotions:
-                chosen = self._promoted(start, [FLOAT], float_share, self.goal_db + margin)
+            if start.cpu.sqnr_db < self.goal_db + margin and self.effort.promotions and better:
+                chosen = self._promoted(start, better, float_share, self.goal_db + margin)
             found = self.confirm(chosen)
             if best is None or found.sqnr_db > best.sqnr_db:
                 best = found
@@ -77,6 +82,12 @@ class Search:
         assert best is not None
         return best
 
+    def _better_than(self, scheme: Precision) -> list[Precision]:
+        """What single nodes can be raised to: fp16 where the chip has it, else 16 bits."""
+        if self.judge.target.float:
+            return [FLOAT]
+        return [SCHEMES["16a8w"]] if scheme.activation is QType.U8 else []
+
     def in_float(self) -> Candidate:
         """The prepared model as it is: fp16 on the NPU."""
         model = self.shop.prepared
@@ -87,7 +98,7 @@ class Search:
     def confirm(self, candidate: Candidate) -> Candidate:
         """Measured on the NPU; where it differs from the CPU, the nodes to blame are found and made float."""
         confirmed = self._on_npu(candidate)
-        for _ in range(self.effort.reconciliations):
+        for _ in range(self.effort.reconciliations if self.judge.target.float else 0):
             as_promised = confirmed.sqnr_db >= confirmed.cpu.sqnr_db - _TRUSTED_DB
             if self.is_enough(confirmed) or as_promised:
                 break
@@ -214,7 +225,7 @@ class Search:
         model = self.shop.build(plan, recipe)
         total = sum(cost(node, plan.of(node)) for node in self.shop.model.graph)
         candidate = Candidate(label, plan, recipe, model, total, self.judge.on_cpu(model))
-        self.say(f"{label}, {recipe}: {candidate.cpu.sqnr_db:.1f} dB on the CPU")
+        self.say(f"{label}, {recipe}: {candidate.cpu.sqnr_db:.1f} dB on the CPU; {self._pace.step()}")
         self._note(candidate)
         return candidate
 
@@ -225,7 +236,7 @@ class Search:
             measured = replace(candidate, failure=f"{error.what}: {error.why}")
         else:
             measured = replace(candidate, verdict=verdict, npu=npu, drop=drop)
-            self.say(f"{candidate.label}: {npu.sqnr_db:.1f} dB on the NPU")
+            self.say(f"{candidate.label}: {npu.sqnr_db:.1f} dB on the NPU; {self._pace.step()}")
         self._note(measured)
         return measured
 

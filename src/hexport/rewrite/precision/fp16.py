@@ -53,7 +53,7 @@ def producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
 
 
 def reaches_output(value: ir.Value) -> bool:
-    """Whether a value, moved about or joined with others at most, is an output of the model."""
+    """Whether a value, moved about, joined or averaged with others at most, is an output of the model."""
     if value.is_graph_output():
         return True
     return any(
@@ -63,10 +63,14 @@ def reaches_output(value: ir.Value) -> bool:
     )
 
 
+_KEEPS_SMALL = frozenset({"Cast", "ReduceMean", "ReduceSum", "ReduceMax", "GlobalAveragePool", "AveragePool"})
+"""What many small numbers go into, and a small one comes out of."""
+
+
 def _passes_on(user: ir.Node, position: int) -> bool:
     if user.op_type == "Where":
         return position > 0
-    return user.op_type == "Concat" or (position == 0 and user.op_type in MOVES | {"Cast"})
+    return user.op_type == "Concat" or (position == 0 and user.op_type in MOVES | _KEEPS_SMALL)
 
 
 def squared(value: ir.Value | None) -> ir.Value | None:
