@@ -33,7 +33,7 @@ from hexport.facts.load import (
     rules,
     targets,
 )
-from hexport.facts.naming import UnknownTarget, find_target, names_of, select_targets
+from hexport.facts.naming import UnknownTarget, find_target, float_twin, names_of, select_targets
 from hexport.facts.placement import advise
 from hexport.facts.versions import (
     broken_rules,
@@ -71,6 +71,7 @@ __all__ = [
     "faults",
     "find_release",
     "find_target",
+    "float_twin",
     "installed_release",
     "integer_forms",
     "integer_ops",

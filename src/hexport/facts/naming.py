@@ -110,3 +110,13 @@ def _near(key: str) -> tuple[Soc, ...]:
 
 def _listed(socs: Iterable[Soc]) -> str:
     return ", ".join(f"{soc.chip} ({soc.names[0]})" if soc.names else soc.chip for soc in socs)
+
+
+def float_twin(soc: Soc) -> Soc:
+    """A chip of the same generation that has float: the chip itself if it does.
+
+    What a float model needs before it is quantised can only be asked of one that computes in float.
+    """
+    if soc.float:
+        return soc
+    return next(other for other in targets() if other.htp_arch == soc.htp_arch and other.float)

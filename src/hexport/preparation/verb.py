@@ -15,6 +15,7 @@ from hexport.errors import HexportError, UsageError
 from hexport.model import Model, read
 from hexport.model.dims import Shape, fix_shapes
 from hexport.model.external import bring_along, external_bytes
+from hexport.model.scheme import scheme_of
 from hexport.model.soundness import UnusableGraph, random_nodes
 from hexport.model.staging import stage
 from hexport.preparation import fp16_watch
@@ -64,8 +65,14 @@ def prepare(
     values = parse_frozen(source.graph, freeze or {}, shapes)
     samples = find_samples(model, source.graph, shapes, values, calib)
     notes += _notes(source, samples)
+    judge = facts.float_twin(soc) if scheme_of(source.graph, {}) == "fp16" else soc
+    if judge != soc:
+        notes.append(
+            f"{soc.chip} has no float on its NPU: the float model is judged on {judge.chip}, of the same "
+            f"generation; to run on {soc.chip} it has to be quantised"
+        )
     with _folder(source, output) as folder:
-        bench = _workbench(source, soc, shapes, values, samples, Path(folder), limits or Limits())
+        bench = _workbench(source, judge, shapes, values, samples, Path(folder), limits or Limits())
         before = stand(bench, bench.model)
         after, dangers = _improve(bench, chosen, clean(bench, chosen, before), samples, notes)
         result = _labelled(bench.model, source)
