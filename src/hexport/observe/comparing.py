@@ -49,6 +49,8 @@ class OutputComparison:
     """Share of elements on the same side of 0.5; None unless all of the reference lies within 0 and 1."""
     one_choice: bool = False
     """Whether the reference's rows are the probabilities of one choice: within 0 and 1, adding up to 1."""
+    lowest_db: float = -math.inf
+    """Of the worst sample."""
     note: str = ""
     """Set when the two cannot be compared: another shape or dtype."""
 
@@ -70,6 +72,11 @@ class Comparison:
     def sqnr_db(self) -> float:
         """Of the worst output."""
         return min((output.sqnr_db for output in self.outputs), default=EXACT)
+
+    @property
+    def lowest_db(self) -> float:
+        """Of the worst output and sample: what is sure."""
+        return min((output.lowest_db for output in self.outputs), default=EXACT)
 
     @property
     def worst(self) -> OutputComparison | None:
@@ -101,13 +108,15 @@ def _compare_one(name: str, expected: Sequence[Outputs], got: Sequence[Outputs])
             note = f"{old.dtype}{list(old.shape)} became {new.dtype}{list(new.shape)}"
             return OutputComparison(name, -math.inf, math.inf, None, note=note)
     probabilities = all(_within_0_and_1(old) for old, _ in pairs)
+    ratios = [_sqnr(old, new) for old, new in pairs]
     return OutputComparison(
         name,
-        sqnr_db=median(_sqnr(old, new) for old, new in pairs),
+        sqnr_db=median(ratios),
         worst_error=max(_worst_error(old, new) for old, new in pairs),
         same_argmax=_mean([share for old, new in pairs if (share := _same_argmax(old, new)) is not None]),
         same_side=_mean([_same_side(old, new) for old, new in pairs]) if probabilities else None,
         one_choice=probabilities and all(_adds_up_to_1(old) for old, _ in pairs),
+        lowest_db=min(ratios),
     )
 
 

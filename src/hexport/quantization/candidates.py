@@ -22,6 +22,7 @@ class Effort:
     promotions: int
     """How often the set of promoted nodes is enlarged."""
     npu_samples: int
+    """0: it is not run there, unless a goal was asked for."""
     reconciliations: int
     """How many nodes that the NPU computes differently are looked for."""
 
@@ -32,7 +33,7 @@ class Effort:
 
 
 EFFORTS: Mapping[str, Effort] = {
-    "fast": Effort((Recipe(),), 0, 1, 0),
+    "fast": Effort((Recipe(),), 0, 0, 0),
     "normal": Effort((Recipe(), Recipe(carry_errors=True), Recipe("min-max", carry_errors=True)), 4, 2, 2),
     "high": Effort(
         tuple(
@@ -69,7 +70,7 @@ class Candidate:
         """On the NPU if it was measured there."""
         if self.failure:
             return -inf
-        return (self.npu or self.cpu).sqnr_db
+        return (self.npu or self.cpu).lowest_db
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from hexport.quantization.plan import Precision
 
 Noise = NDArray[Any]
 Nodes = tuple[str, ...]
+_NEXT_TO_NOTHING = 0.02
+"""Of the noise above the goal: all nodes together that spare less are not worth a border each."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,8 @@ def _best_step(
     float_macs_left: float,
 ) -> tuple[Nodes, int] | None:
     best, best_gain = None, 0.0
+    over = np.maximum(total - goal, 0)
+    least = float(np.sum(over)) * _NEXT_TO_NOTHING / len(options)
     for name, steps in options.items():
         now = steps[chosen[name]]
         for level in range(chosen[name] + 1, len(steps)):
@@ -94,10 +98,8 @@ def _best_step(
             if then.float_macs - now.float_macs > float_macs_left:
                 continue
             # Only what is above the goal counts: an output that is good enough needs nothing.
-            spared = np.sum(
-                np.maximum(total - goal, 0) - np.maximum(total - now.noise + then.noise - goal, 0)
-            )
-            gain = float(spared) / max(then.cost - now.cost, 1.0)
-            if gain > best_gain:
+            spared = float(np.sum(over - np.maximum(total - now.noise + then.noise - goal, 0)))
+            gain = spared / max(then.cost - now.cost, 1.0)
+            if spared > least and gain > best_gain:
                 best, best_gain = (name, level), gain
     return best

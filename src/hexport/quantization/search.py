@@ -69,14 +69,14 @@ class Search:
         margin = _MARGIN_DB
         for _ in range(_ROUNDS):
             chosen = start
-            if start.cpu.sqnr_db < self.goal_db + margin and self.effort.promotions and better:
+            if start.cpu.lowest_db < self.goal_db + margin and self.effort.promotions and better:
                 chosen = self._promoted(start, better, float_share, self.goal_db + margin)
             found = self.confirm(chosen)
             if best is None or found.sqnr_db > best.sqnr_db:
                 best = found
-            gap = found.cpu.sqnr_db - found.sqnr_db
+            gap = found.cpu.lowest_db - found.sqnr_db
             # More precision only helps where it was the CPU's figure that promised too much.
-            if self.is_enough(found) or found.failure or found.cpu.sqnr_db < self.goal_db:
+            if self.is_enough(found) or found.failure or found.cpu.lowest_db < self.goal_db:
                 break
             margin += max(gap, _MARGIN_DB)
         assert best is not None
@@ -97,14 +97,16 @@ class Search:
 
     def confirm(self, candidate: Candidate) -> Candidate:
         """Measured on the NPU; where it differs from the CPU, the nodes to blame are found and made float."""
+        if not self.effort.npu_samples:
+            return candidate
         confirmed = self._on_npu(candidate)
         for _ in range(self.effort.reconciliations if self.judge.target.float else 0):
-            as_promised = confirmed.sqnr_db >= confirmed.cpu.sqnr_db - _TRUSTED_DB
+            as_promised = confirmed.sqnr_db >= confirmed.cpu.lowest_db - _TRUSTED_DB
             if self.is_enough(confirmed) or as_promised:
                 break
             npu = "it fails" if confirmed.failure else f"{confirmed.sqnr_db:.0f}"
             self.say(
-                f"{confirmed.label}: {confirmed.cpu.sqnr_db:.0f} dB on the CPU, {npu} on the NPU; "
+                f"{confirmed.label}: {confirmed.cpu.lowest_db:.0f} dB on the CPU, {npu} on the NPU; "
                 "looking for the node"
             )
             name = find_misread(self.shop, self.judge, confirmed.plan, confirmed.recipe, _TRUSTED_DB)
@@ -149,7 +151,7 @@ class Search:
             if recipe.ranges != _FINE and best is not None and not _is_coarse(plan):
                 continue
             candidate = self._candidate(plan, recipe, label)
-            if best is None or candidate.cpu.sqnr_db > best.cpu.sqnr_db:
+            if best is None or candidate.cpu.lowest_db > best.cpu.lowest_db:
                 best = candidate
         assert best is not None
         return best
@@ -175,13 +177,13 @@ class Search:
             self.settle(plan)
             settle_moving(self.shop.model, plan)
             candidate = self._candidate(plan, start.recipe, start.label)
-            enough = candidate.cpu.sqnr_db >= wanted_db
-            if candidate.cpu.sqnr_db > best.cpu.sqnr_db or enough:
+            enough = candidate.cpu.lowest_db >= wanted_db
+            if candidate.cpu.lowest_db > best.cpu.lowest_db or enough:
                 best = candidate
             if enough:
                 break
             # The sum was too hopeful: ask for as much less noise as is missing, and then some.
-            goal *= 10 ** (-max(wanted_db - candidate.cpu.sqnr_db, 1.0) / 10)
+            goal *= 10 ** (-max(wanted_db - candidate.cpu.lowest_db, 1.0) / 10)
         return best
 
     def _options(
@@ -225,7 +227,7 @@ class Search:
         model = self.shop.build(plan, recipe)
         total = sum(cost(node, plan.of(node)) for node in self.shop.model.graph)
         candidate = Candidate(label, plan, recipe, model, total, self.judge.on_cpu(model))
-        self.say(f"{label}, {recipe}: {candidate.cpu.sqnr_db:.1f} dB on the CPU; {self._pace.step()}")
+        self.say(f"{label}, {recipe}: {candidate.cpu.lowest_db:.1f} dB on the CPU; {self._pace.step()}")
         self._note(candidate)
         return candidate
 
@@ -236,7 +238,7 @@ class Search:
             measured = replace(candidate, failure=f"{error.what}: {error.why}")
         else:
             measured = replace(candidate, verdict=verdict, npu=npu, drop=drop)
-            self.say(f"{candidate.label}: {npu.sqnr_db:.1f} dB on the NPU; {self._pace.step()}")
+            self.say(f"{candidate.label}: {npu.lowest_db:.1f} dB on the NPU; {self._pace.step()}")
         self._note(measured)
         return measured
 
@@ -247,8 +249,8 @@ class Search:
                 str(candidate.recipe),
                 candidate.cost,
                 sum(p.activation is None for p in candidate.plan.precisions.values()),
-                candidate.cpu.sqnr_db,
-                candidate.npu.sqnr_db if candidate.npu else None,
+                candidate.cpu.lowest_db,
+                candidate.npu.lowest_db if candidate.npu else None,
                 candidate.drop,
                 candidate.failure,
             )

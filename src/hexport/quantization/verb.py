@@ -6,6 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from hexport.backend.running import run_on_cpu
 from hexport.errors import UsageError
 from hexport.model.dims import Shape
 from hexport.preparation.saving import save
-from hexport.quantization.candidates import EFFORTS, Candidate
+from hexport.quantization.candidates import EFFORTS, Candidate, Effort
 from hexport.quantization.data import CalibrationData
 from hexport.quantization.fitting_model import fit_for_integers
 from hexport.quantization.holding_out import Part, too_few
@@ -77,7 +78,7 @@ def quantize(
                 shop,
                 judge,
                 GOALS.get(scheme, 0.0) if min_sqnr is None else min_sqnr,
-                EFFORTS[effort],
+                _effort(effort, asked=min_sqnr is not None or measure is not None),
                 lambda plan: wishes.apply(shop.model, plan),
                 say,
                 allowed,
@@ -100,8 +101,14 @@ def quantize(
             ready.path.stat().st_size,
             output.stat().st_size,
             time.perf_counter() - began,
-            (*ready.notes, *ready.data.notes, *_few(ready.data)),
+            (*ready.notes, *ready.data.notes, *_few(ready.data), *_unseen(best)),
         )
+
+
+def _effort(name: str, *, asked: bool) -> Effort:
+    """What was chosen; a goal can only be judged on the NPU, however little else is tried."""
+    chosen = EFFORTS[name]
+    return chosen if chosen.npu_samples or not asked else replace(chosen, npu_samples=1)
 
 
 def _set_up(
@@ -134,6 +141,12 @@ def _few(data: CalibrationData) -> list[str]:
     if not too_few(data):
         return []
     return [f"{data.count} samples are too few to hold any out: the figures are from those it was fitted to"]
+
+
+def _unseen(best: Candidate) -> list[str]:
+    if best.npu is not None or best.failure:
+        return []
+    return ["it was compared on the CPU only; --effort normal, or a goal, measures it on the NPU"]
 
 
 def name_nodes(model: ir.Model) -> None:

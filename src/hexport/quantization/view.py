@@ -32,7 +32,8 @@ def show(result: Quantization, console: Console) -> None:
         console.print(f"{sign} the metric loses {best.drop:g}, {result.most_drop:g} is allowed")
     elif result.met:
         asked = "" if result.goal_db is None else f", at least {result.goal_db:g} were asked for"
-        console.print(f"[green]✓[/] {_decibels(best.sqnr_db)} on the NPU{asked}")
+        where = "NPU" if best.npu is not None else "CPU"
+        console.print(f"[green]✓[/] {_decibels(best.sqnr_db)} on the {where}{asked}")
     else:
         console.print(
             f"[red]✗ {_decibels(best.sqnr_db)}[/], {result.goal_db:g} dB were asked for; "
@@ -45,10 +46,11 @@ def _rows(result: Quantization) -> list[tuple[str, str]]:
     best, verdict = result.best, result.best.verdict
     comparison = best.npu or best.cpu
     worst = comparison.worst
+    npu = "not measured" if best.npu is None else _decibels(best.npu.lowest_db)
     rows = [
         ("scheme", f"{best.label}, {best.recipe}"),
-        ("SQNR on NPU / CPU", f"{_decibels(best.sqnr_db)} / {_decibels(best.cpu.sqnr_db)}"),
-        ("worst output", f"{escape(worst.name)}, {_decibels(worst.sqnr_db)}" if worst else "–"),
+        ("SQNR on NPU / CPU", f"{npu} / {_decibels(best.cpu.lowest_db)}"),
+        ("worst output", f"{escape(worst.name)}, {_decibels(worst.lowest_db)}" if worst else "–"),
         ("same decision", f"{comparison.agreement}" if comparison.agreement else "–"),
         ("size", f"{result.bytes_before / 1e6:.2f} MB → {result.bytes_after / 1e6:.2f} MB"),
         ("time", f"{result.seconds:.0f} s"),
