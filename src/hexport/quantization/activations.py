@@ -17,6 +17,10 @@ _MOSTLY_LOW = 0.5
 """Below this a bounded operator's result uses too little of 8 bits in the bounds' own range."""
 
 
+GivenRange = tuple[float, float, QType | None]
+"""What the user says of a tensor: its ends, and in which type it is so; None for every type."""
+
+
 class Activations:
     """Answers: how is this tensor written in that type?"""
 
@@ -27,7 +31,7 @@ class Activations:
         self._bounds = _bounds(model)
         self._tables = _tables(model)
         self._found: dict[tuple[str, QType], Encoding] = {}
-        self.overrides: dict[str, tuple[float, float]] = {}
+        self.overrides: dict[str, GivenRange] = {}
 
     def encoding(self, name: str, type_: QType) -> Encoding:
         """Of the tensor, and of every other that shares its encoding."""
@@ -40,8 +44,11 @@ class Activations:
         return self._same.get(name, name) in self._histograms
 
     def _make(self, name: str, type_: QType) -> Encoding:
-        if name in self.overrides:
-            return asymmetric(*self.overrides[name], type_)
+        if name in self.overrides and self.overrides[name][2] in (None, type_):
+            low, high, _ = self.overrides[name]
+            if type_.signed:
+                return symmetric(max(abs(low), abs(high)), type_)
+            return asymmetric(low, high, type_)
         if name in self._tables:
             return encode_constant(self._tables[name], type_)
         histogram = self._histograms[name]

@@ -49,6 +49,12 @@ EFFORTS: Mapping[str, Effort] = {
 }
 
 
+def recipes_named(text: str, otherwise: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
+    """The one recipe that reads so; ``otherwise`` when none does."""
+    known = [recipe for effort in EFFORTS.values() for recipe in effort.recipes]
+    return next(((recipe,) for recipe in known if str(recipe) == text), otherwise)
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A quantised model and how good it is."""

@@ -37,7 +37,7 @@ def emit(
     """A quantised copy of ``model`` for generation ``arch``."""
     copy = model.clone()
     passes.RemoveUnusedNodesPass()(copy)
-    absorb(copy, plan)
+    absorb(copy, plan, activations)
     _Emitter(copy, plan, activations, weights, arch).run()
     # Not the pass again: it takes the pair from an output that nobody reads, and the NPU then leaves
     # the whole node in float.

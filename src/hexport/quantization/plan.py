@@ -11,6 +11,7 @@ from hexport import facts
 from hexport.quantization.encoding import QType
 from hexport.quantization.front_ends import REASON, front_ends
 from hexport.quantization.roles import Role, kind_of, role_of, weight_of
+from hexport.rewrite.values import fixed_shape
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def plan_for(model: ir.Model, scheme: Precision, arch: int) -> Plan:
                 plan.set(str(node.name), FLOAT, f"the NPU has no integer {node.op_type}")
         else:
             weight = scheme.weight if weight_of(node) is not None else None
-            block = scheme.block if weight is not None else 0
+            block = scheme.block if weight is not None and takes_blocks(node, scheme.block) else 0
             precision = Precision(scheme.activation, weight, block)
             if why := refusal(node, precision, arch):
                 plan.set(str(node.name), FLOAT, why)
@@ -100,6 +101,15 @@ def refusal(node: ir.Node, precision: Precision, arch: int) -> str:
     )
 
 
+def takes_blocks(node: ir.Node, block: int) -> bool:
+    """Whether the NPU takes the weights in blocks: whole ones, of a matrix or a convolution that is one."""
+    weight = weight_of(node)
+    shape = fixed_shape(node.inputs[weight.index]) if weight is not None else None
+    if weight is None or shape is None or not block or shape[weight.rows] % block:
+        return False
+    return node.op_type in ("MatMul", "Gemm") or (node.op_type == "Conv" and set(shape[2:]) == {1})
+
+
 def settle_moving(model: ir.Model, plan: Plan) -> None:
     """What only moves numbers is as precise as what made them: a change of type there gains nothing.
 
@@ -108,13 +118,24 @@ def settle_moving(model: ir.Model, plan: Plan) -> None:
     nodes = list(model.graph)
     for node in reversed(nodes):
         if _moves(node) and data_producer(node) is None:
-            readers = [plan.of(r) for r in users(node.outputs) if kind_of(r) is not None]
+            readers = [plan.of(r) for r in _final_readers(node)]
             if readers:
                 plan.precisions[str(node.name)] = _plain(readers[0])
     for node in nodes:
         producer = data_producer(node) if _moves(node) else None
         if producer is not None:
             plan.precisions[str(node.name)] = _plain(plan.of(producer))
+
+
+def _final_readers(node: ir.Node) -> list[ir.Node]:
+    """The integer operators that compute with what the node moves, through others that move it on."""
+    found: list[ir.Node] = []
+    for reader in users(node.outputs):
+        if _moves(reader):
+            found += _final_readers(reader)
+        elif kind_of(reader) is not None:
+            found.append(reader)
+    return found
 
 
 def data_producer(node: ir.Node) -> ir.Node | None:

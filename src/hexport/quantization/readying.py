@@ -19,7 +19,6 @@ from hexport.errors import UsageError
 from hexport.model import Graph, Model, read
 from hexport.model.dims import Shape, fix_shapes
 from hexport.model.external import external_bytes
-from hexport.model.scheme import scheme_of
 from hexport.preparation.freezing import parse_frozen
 from hexport.preparation.verb import LABEL, prepare, zoo_defaults
 from hexport.quantization.data import CalibrationData, open_calibration
@@ -133,10 +132,9 @@ def _write_proofs(data: CalibrationData, names: list[str], path: Path) -> str:
 
 
 def _refuse_quantised(model: str | Path, graph: Graph) -> None:
-    found = scheme_of(graph, {})
-    if found != "fp16":
+    if any(node.op in ("QuantizeLinear", "DequantizeLinear") for node in graph.walk()):
         raise UsageError(
-            f"{model} is quantised already ({found})",
+            f"{model} is quantised already",
             why="rounding what is rounded only loses",
             next="give the float model, or use this one as it is: `hexport check` tells how it runs",
         )

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hexport.backend.failures import BackendError
+from hexport.quantization.absorbing import clips_below_zero
 from hexport.quantization.candidates import Candidate, Effort, Trial
 from hexport.quantization.encoding import QType
 from hexport.quantization.judging import Judge
 from hexport.quantization.pacing import Pace
-from hexport.quantization.plan import FLOAT, SCHEMES, Plan, Precision, plan_for, refusal, settle_moving
+from hexport.quantization.plan import FLOAT, SCHEMES, Plan, Precision, plan_for, refusal, settle_moving, users
 from hexport.quantization.promoting import Noise, Option, promote
 from hexport.quantization.reconciling import find_misread
 from hexport.quantization.roles import kind_of, weight_of
@@ -114,6 +115,7 @@ class Search:
                 break
             plan = confirmed.plan.copy()
             plan.set(name, FLOAT, "the NPU computes it otherwise than the CPU in integers")
+            self.settle(plan)
             settle_moving(self.shop.model, plan)
             cured = self._on_npu(self._candidate(plan, confirmed.recipe, confirmed.label))
             if cured.sqnr_db <= confirmed.sqnr_db:
@@ -161,7 +163,7 @@ class Search:
     ) -> Candidate:
         macs = all_macs(self.shop.model)
         options = self._options(start, to, macs)
-        allowed = float_share * sum(macs.values()) - self._float_macs(start.plan, macs)
+        allowed = max(float_share * sum(macs.values()) - self._float_macs(start.plan, macs), 0.0)
         goal = 10 ** (-wanted_db / 10)
         best, done = start, None
         for _ in range(self.effort.promotions):
@@ -174,6 +176,7 @@ class Search:
                 reason = f"alone it leaves {-10 * np.log10(max(raised.noise_before, 1e-12)):.0f} dB"
                 for name in raised.nodes:
                     plan.set(name, raised.precision, reason)
+                    self._take_along(plan, name)
             self.settle(plan)
             settle_moving(self.shop.model, plan)
             candidate = self._candidate(plan, start.recipe, start.label)
@@ -185,6 +188,13 @@ class Search:
             # The sum was too hopeful: ask for as much less noise as is missing, and then some.
             goal *= 10 ** (-max(wanted_db - candidate.cpu.lowest_db, 1.0) / 10)
         return best
+
+    def _take_along(self, plan: Plan, name: str) -> None:
+        """What cut off its results below 0 goes with it: in integers it would only round them once more."""
+        node = next(node for node in self.shop.model.graph if node.name == name)
+        readers = users(node.outputs)
+        if len(readers) == 1 and clips_below_zero(readers[0]) and plan.of(readers[0]).activation is not None:
+            plan.set(str(readers[0].name), Precision(plan.of(node).activation), f"it belongs to {name}")
 
     def _options(
         self, start: Candidate, to: list[Precision], macs: Mapping[str, int]

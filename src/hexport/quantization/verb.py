@@ -17,14 +17,14 @@ from hexport.backend.running import run_on_cpu
 from hexport.errors import UsageError
 from hexport.model.dims import Shape
 from hexport.preparation.saving import save
-from hexport.quantization.candidates import EFFORTS, Candidate, Effort
+from hexport.quantization.candidates import EFFORTS, Candidate, Effort, recipes_named
 from hexport.quantization.data import CalibrationData
 from hexport.quantization.fitting_model import fit_for_integers
 from hexport.quantization.holding_out import Part, too_few
 from hexport.quantization.judging import Judge, Metric
 from hexport.quantization.metric import find_metric
 from hexport.quantization.outcome import Quantization, decisions, float_nodes
-from hexport.quantization.plan import SCHEMES
+from hexport.quantization.plan import SCHEMES, Plan
 from hexport.quantization.readying import Ready, Sizes, get_ready
 from hexport.quantization.search import Search
 from hexport.quantization.strategy import find_best
@@ -35,6 +35,7 @@ from hexport.toolchain import Limits
 
 GOALS = {"8a8w": 20.0, "16a8w": 30.0, "16a16w": 40.0, "16a4w": 15.0, "16a4w_block": 15.0, "auto": 30.0}
 """Where the search ends when the user asks for nothing: what is reachable and mostly enough."""
+_FIRST_OPSET_OF_BLOCKS = 21
 _JUDGES = 4
 """Samples that candidates are judged on, at most."""
 Say = Callable[[str], None]
@@ -72,17 +73,20 @@ def quantize(
         folder = Path(name)
         sizes = Sizes(dims, input_shapes, freeze)
         with get_ready(model, soc, calib, sizes, preprocess, samples, folder, limits, say) as ready:
-            shop, judge = _set_up(ready, soc, folder, wishes, limits, say)
+            shop, judge = _set_up(ready, soc, folder, wishes, limits, say, blocks=_blocks(scheme, wishes))
             judge.metric = measure
+            tries = _effort(effort, asked=min_sqnr is not None or measure is not None)
             search = Search(
                 shop,
                 judge,
                 GOALS.get(scheme, 0.0) if min_sqnr is None else min_sqnr,
-                _effort(effort, asked=min_sqnr is not None or measure is not None),
+                replace(tries, recipes=recipes_named(wishes.recipe, tries.recipes)),
                 lambda plan: wishes.apply(shop.model, plan),
                 say,
                 allowed,
             )
+            # Also a scheme that heeds no wishes must not pass over a wrong one.
+            wishes.apply(shop.model, Plan())
             best = find_best(search, scheme, soc)
         save(best.model, output)
         _write_decisions(output, shop, best)
@@ -101,7 +105,7 @@ def quantize(
             ready.path.stat().st_size,
             output.stat().st_size,
             time.perf_counter() - began,
-            (*ready.notes, *ready.data.notes, *_few(ready.data), *_unseen(best)),
+            (*ready.notes, *ready.data.notes, *_few(ready.data), *_unseen(best), *_untouched(scheme, best)),
         )
 
 
@@ -118,10 +122,14 @@ def _set_up(
     wishes: Wishes,
     limits: Limits,
     say: Say,
+    *,
+    blocks: bool,
 ) -> tuple[Workshop, Judge]:
     prepared = ir.load(ready.path)
     ir.external_data.load_to_model(prepared)
     model = prepared.clone()
+    if blocks and model.opset_imports.get("", 0) < _FIRST_OPSET_OF_BLOCKS:
+        model = _with_blocks(model)
     fit_for_integers(model)
     for each in (prepared, model):
         infer_shapes(each)
@@ -135,6 +143,31 @@ def _set_up(
     return Workshop(
         prepared, model, Part(data, inputs), fit, folder, soc.htp_arch, dict(wishes.tensors)
     ), judge
+
+
+def _untouched(scheme: str, best: Candidate) -> list[str]:
+    if scheme in ("fp16", "auto") or any(p.activation is not None for p in best.plan.precisions.values()):
+        return []
+    return ["no node of the model is in integers: it has no float32 operators that the NPU has in them"]
+
+
+def _blocks(scheme: str, wishes: Wishes) -> bool:
+    return any(s in SCHEMES and SCHEMES[s].block for s in (scheme, *wishes.nodes.values()))
+
+
+def _with_blocks(model: ir.Model) -> ir.Model:
+    """In the opset whose DequantizeLinear knows blocks; onnxruntime's own does not."""
+    import onnx.version_converter
+
+    try:
+        newer = onnx.version_converter.convert_version(ir.to_proto(model), _FIRST_OPSET_OF_BLOCKS)
+    except Exception as error:
+        raise UsageError(
+            "weights in blocks need ONNX's opset 21, and the model cannot be brought there",
+            why=f"{type(error).__name__}: {error}"[:500],
+            next="export the model again with opset 21, or use 16a4w",
+        ) from error
+    return ir.from_proto(newer)
 
 
 def _few(data: CalibrationData) -> list[str]:

@@ -12,6 +12,8 @@ from typing import Any
 import onnx_ir as ir
 
 from hexport.errors import UsageError
+from hexport.quantization.activations import GivenRange
+from hexport.quantization.encoding import QType
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan, Precision
 from hexport.quantization.roles import kind_of, weight_of
 
@@ -26,7 +28,9 @@ class Wishes:
     """Node, operator or pattern -> scheme; tensor -> range."""
 
     nodes: Mapping[str, str]
-    tensors: Mapping[str, tuple[float, float]]
+    tensors: Mapping[str, GivenRange]
+    recipe: str = ""
+    """The one that a quant.json was made with; empty when it is to be found."""
 
     def apply(self, model: ir.Model, plan: Plan) -> None:
         """Put them into the plan; a wish that fits no node is an error, and not a word in the wind."""
@@ -66,14 +70,16 @@ class Wishes:
 def read_wishes(file: Path | None, keep_float: Sequence[str]) -> Wishes:
     """From a file (a quant.json serves) and from the command line."""
     nodes: dict[str, str] = {}
-    tensors: dict[str, tuple[float, float]] = {}
+    tensors: dict[str, GivenRange] = {}
+    recipe = ""
     if file is not None:
         document = _document(file)
         for name, scheme in document.get("nodes", {}).items():
             nodes[f"={name}" if isinstance(scheme, dict) else name] = _scheme(file, name, scheme)
         for name, ends in document.get("tensors", {}).items():
             tensors[name] = _range(file, name, ends)
-    return Wishes({**nodes, **dict.fromkeys(keep_float, "fp16")}, tensors)
+        recipe = str(document.get("recipe", ""))
+    return Wishes({**nodes, **dict.fromkeys(keep_float, "fp16")}, tensors, recipe)
 
 
 def _fitting(wish: str, nodes: Sequence[ir.Node]) -> list[ir.Node]:
@@ -134,11 +140,12 @@ def _activation_only(scheme: str) -> str | None:
     return {"8a": "8a8w", "16a": "16a8w"}.get(scheme)
 
 
-def _range(file: Path, name: str, value: object) -> tuple[float, float]:
+def _range(file: Path, name: str, value: object) -> GivenRange:
     try:
         found: Any = value["low"], value["high"]  # type: ignore[index]
         ends = float(found[0]), float(found[1])
-    except (TypeError, ValueError, KeyError) as error:
+        type_ = QType[value["type"].upper()] if "type" in value else None  # type: ignore[index, operator]
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise UsageError(f"{file}: {name!r} has no range", next=f"its form is {_FORM}") from error
     if not all(abs(end) < _LARGEST for end in ends):
         raise UsageError(
@@ -146,4 +153,4 @@ def _range(file: Path, name: str, value: object) -> tuple[float, float]:
         )
     if not ends[0] < ends[1]:
         raise UsageError(f"{file}: the range of {name!r} is empty", why=f"{ends[0]} is not below {ends[1]}")
-    return ends
+    return (*ends, type_)

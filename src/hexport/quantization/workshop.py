@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from hexport.quantization.activations import Activations
+from hexport.quantization.activations import Activations, GivenRange
 from hexport.quantization.emitting import emit
 from hexport.quantization.encoding import Encoding
 from hexport.quantization.histogram import Histogram
@@ -55,7 +55,7 @@ class Workshop:
     folder: Path
     arch: int
     """The HTP generation that it is for."""
-    overrides: dict[str, tuple[float, float]] = field(default_factory=dict)
+    overrides: dict[str, GivenRange] = field(default_factory=dict)
     """Ranges the user gave."""
     _integers: dict[object, LayerIntegers] = field(default_factory=dict)
     _activations: dict[str, Activations] = field(default_factory=dict)
