@@ -87,7 +87,7 @@ def test_each_scheme(tmp_path: Path, scheme: str) -> None:
 
 
 def test_blocks_bring_an_older_model_to_opset_21(tmp_path: Path) -> None:
-    proto = transformer(17)
+    proto = transformer(20)
     result = done(proto, tmp_path, scheme="16a4w_block", effort="normal")
     written = onnx.load(tmp_path / "out.onnx")
     assert {entry.domain: entry.version for entry in written.opset_import}[""] == 21

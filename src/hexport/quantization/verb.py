@@ -26,6 +26,7 @@ from hexport.quantization.metric import find_metric
 from hexport.quantization.outcome import Quantization, decisions, float_nodes
 from hexport.quantization.plan import SCHEMES, Plan
 from hexport.quantization.readying import Ready, Sizes, get_ready
+from hexport.quantization.roles import ONNX_DOMAINS
 from hexport.quantization.search import Search
 from hexport.quantization.strategy import find_best
 from hexport.quantization.wishes import Wishes, read_wishes
@@ -127,6 +128,7 @@ def _set_up(
 ) -> tuple[Workshop, Judge]:
     prepared = ir.load(ready.path)
     ir.external_data.load_to_model(prepared)
+    name_nodes(prepared)
     model = prepared.clone()
     if blocks and model.opset_imports.get("", 0) < _FIRST_OPSET_OF_BLOCKS:
         model = _with_blocks(model)
@@ -159,14 +161,21 @@ def _with_blocks(model: ir.Model) -> ir.Model:
     """In the opset whose DequantizeLinear knows blocks; onnxruntime's own does not."""
     import onnx.version_converter
 
+    proto = ir.to_proto(model)
+    # The converter goes by names alone, and onnxruntime has operators named like ONNX's newer ones.
+    foreign = {n.name: n.op_type for n in proto.graph.node if n.domain not in ONNX_DOMAINS}
+    for node in proto.graph.node:
+        node.op_type = f"Foreign{node.op_type}" if node.name in foreign else node.op_type
     try:
-        newer = onnx.version_converter.convert_version(ir.to_proto(model), _FIRST_OPSET_OF_BLOCKS)
+        newer = onnx.version_converter.convert_version(proto, _FIRST_OPSET_OF_BLOCKS)
     except Exception as error:
         raise UsageError(
             "weights in blocks need ONNX's opset 21, and the model cannot be brought there",
             why=f"{type(error).__name__}: {error}"[:500],
             next="export the model again with opset 21, or use 16a4w",
         ) from error
+    for node in newer.graph.node:
+        node.op_type = foreign.get(node.name, node.op_type)
     return ir.from_proto(newer)
 
 
