@@ -11,6 +11,7 @@ from hexport.model.dims import Shape
 from hexport.observe.comparing import Comparison
 from hexport.preparation.fp16_watch import Fp16Danger
 from hexport.preparation.pipeline import Standing
+from hexport.preparation.repro import Repro
 from hexport.preparation.workbench import Attempt
 from hexport.records import to_plain
 from hexport.rewrite.pinning import PIN
@@ -43,6 +44,8 @@ class Preparation:
     """What fp16 cannot hold on the samples, cured or not."""
     data: str = ""
     """The file with the weights, when they are too large for ``output`` itself."""
+    repro: Repro | None = None
+    """The smallest piece that fails, when the model does not compile."""
 
     @property
     def full(self) -> bool:
@@ -56,6 +59,7 @@ class Preparation:
             "model": self.model,
             "output": self.output,
             "data": self.data,
+            "repro": to_plain(self.repro),
             "target": {
                 "name": self.target.chip,
                 "soc_model": self.target.soc_model,

@@ -26,6 +26,7 @@ from hexport.preparation.freezing import parse_frozen
 from hexport.preparation.large_bench import LargeBench
 from hexport.preparation.outcome import Preparation, find_pins
 from hexport.preparation.pipeline import RuleSource, Standing, clean, improve, stand
+from hexport.preparation.repro import save_repro
 from hexport.preparation.rescue import rescue
 from hexport.preparation.samples import Samples, find_samples
 from hexport.preparation.saving import LARGE, data_file, save
@@ -39,6 +40,8 @@ __all__ = ["Preparation", "prepare"]
 LABEL = "hexport.prepared"
 _RESCUE_SECONDS = 300.0
 """How long nodes are looked for that the NPU fails on or gets wrong."""
+_REDUCE_SECONDS = 120.0
+"""How long the smallest failing piece is looked for, when that was in vain."""
 
 
 def prepare(
@@ -77,6 +80,7 @@ def prepare(
         after, dangers = _improve(bench, chosen, clean(bench, chosen, before), samples, notes)
         result = _labelled(bench.model, source)
         save(result, output)
+        repro = save_repro(bench, after, output, _REDUCE_SECONDS)
         return Preparation(
             str(model),
             str(output),
@@ -90,6 +94,7 @@ def prepare(
             find_pins(result),
             dangers,
             data_file(result, output) or "",
+            repro,
         )
 
 

@@ -80,6 +80,12 @@ def _show_what_remains(result: Preparation, console: Console) -> None:
         )
         if after.failure.next:
             console.print(f"  → {escape(after.failure.next)}")
+        if result.repro is not None:
+            few = ", ".join(result.repro.nodes[:_MOST_NODES])
+            console.print(
+                f"  the smallest piece that fails is {len(result.repro.nodes)} of {result.repro.of} nodes "
+                f"({escape(few)}): {escape(result.repro.file)}"
+            )
     elif after.verdict is not None and after.verdict.cpu_nodes:
         show_reasons(after.verdict, console, show_all=False)
     elif result.full:
