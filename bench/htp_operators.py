@@ -48,7 +48,9 @@ def measure_all(
             if (ops is None or one.op in ops)
             and (precision.endswith("/s8") or facts.integer_ops()[one.op].weights)
         ]
-        found[precision] = measure(cases, in_scheme(SCHEMES[precision], force=force), target)
+        found[precision] = measure(
+            cases, in_scheme(SCHEMES[precision], force=force, arch=target.htp_arch), target
+        )
     return found
 
 

@@ -12,11 +12,8 @@ import onnx_ir as ir
 
 from hexport import facts
 from hexport.backend.running import run_on_htp
-from hexport.quantization.activations import Activations
-from hexport.quantization.emitting import emit
-from hexport.quantization.observing import observe
 from hexport.quantization.plan import SCHEMES, plan_for
-from hexport.quantization.weights import layers_of, nearest, weight_encoding
+from hexport.quantization.workshop import Recipe, Workshop
 from hexport.rewrite.applying import infer_shapes
 from rule_checks import TARGET, Feeds, cpu
 
@@ -27,16 +24,11 @@ def in_integers(proto: onnx.ModelProto, scheme: str, feeds: Sequence[Feeds]) -> 
     infer_shapes(model)
     for number, node in enumerate(model.graph):
         node.name = node.name or f"{node.op_type}{number}"
+    arch = facts.find_target(TARGET).htp_arch
     with tempfile.TemporaryDirectory() as folder:
-        seen = observe(model, feeds, Path(folder))
-    plan, activations = plan_for(model, SCHEMES[scheme]), Activations(model, seen.histograms, "min-max")
-    weights = {}
-    for name, layer in layers_of(model).items():
-        precision, data = plan.precisions[name], layer.node.inputs[0]
-        if precision.activation is not None and precision.weight is not None and data is not None:
-            scale = activations.encoding(str(data.name), precision.activation).scale
-            weights[name] = nearest(layer, weight_encoding(layer, precision, float(scale)))
-    return ir.to_proto(emit(model, plan, activations, weights))
+        shop = Workshop(model, model, feeds, feeds, Path(folder), arch)
+        plan = plan_for(model, SCHEMES[scheme], arch)
+        return ir.to_proto(shop.build(plan, Recipe("min-max", correct_bias=False)))
 
 
 def integer_sqnr(

@@ -16,12 +16,9 @@ import onnx_ir as ir
 from hexport import HexportError, facts
 from hexport.backend.requests import AssignedPart
 from hexport.backend.running import run_on_cpu, run_on_htp
-from hexport.quantization.activations import Activations
-from hexport.quantization.emitting import emit
-from hexport.quantization.observing import observe
 from hexport.quantization.plan import SCHEMES, Plan, Precision, plan_for
 from hexport.quantization.roles import weight_of
-from hexport.quantization.weights import layers_of, nearest, weight_encoding
+from hexport.quantization.workshop import Recipe, Workshop
 from hexport.rewrite.applying import infer_shapes
 from operator_cases import Array, Case, merged
 
@@ -52,24 +49,18 @@ class Measured:
     """Against the float model on the CPU."""
 
 
-def in_scheme(scheme: str, *, force: bool = False) -> Builder:
+def in_scheme(scheme: str, *, force: bool = False, arch: int = 75) -> Builder:
     """hexport's own quantisation; ``force``: also what it would leave in float."""
 
     def build(proto: onnx.ModelProto, feeds: Mapping[str, Array]) -> ir.Model:
         model = ir.from_proto(proto)
         infer_shapes(model)
-        with tempfile.TemporaryDirectory() as folder:
-            seen = observe(model, [feeds], Path(folder))
-        plan, activations = plan_for(model, SCHEMES[scheme]), Activations(model, seen.histograms, "min-max")
+        plan = plan_for(model, SCHEMES[scheme], arch)
         if force:
             _force(model, plan, SCHEMES[scheme])
-        weights = {}
-        for name, layer in layers_of(model).items():
-            precision, data = plan.precisions[name], layer.node.inputs[0]
-            if precision.activation is not None and precision.weight is not None and data is not None:
-                scale = activations.encoding(str(data.name), precision.activation).scale
-                weights[name] = nearest(layer, weight_encoding(layer, precision, float(scale)))
-        return emit(model, plan, activations, weights)
+        with tempfile.TemporaryDirectory() as folder:
+            shop = Workshop(model, model, [feeds], [feeds], Path(folder), arch)
+            return shop.build(plan, Recipe("min-max", correct_bias=False))
 
     return build
 

@@ -49,7 +49,7 @@ def taken(wanted: str, arch: int) -> list[Case]:
 @cache
 def results(wanted: str, chip: str) -> dict[str, Measured]:
     target = facts.find_target(chip)
-    return measure(taken(wanted, target.htp_arch), in_scheme(SCHEMES[wanted]), target)
+    return measure(taken(wanted, target.htp_arch), in_scheme(SCHEMES[wanted], arch=target.htp_arch), target)
 
 
 def wanted_of(precision: str) -> str:
@@ -73,7 +73,7 @@ def test_an_entry_holds(op: str, precision: str) -> None:
 @pytest.mark.parametrize("wanted", ["u16/s8", "u16/s4"])
 def test_weights_hold_on_an_older_generation(wanted: str) -> None:
     weighted = [one for one in taken(wanted, OLDER.htp_arch) if integer_ops()[one.op].weights]
-    for name, found in measure(weighted, in_scheme(SCHEMES[wanted]), OLDER).items():
+    for name, found in measure(weighted, in_scheme(SCHEMES[wanted], arch=OLDER.htp_arch), OLDER).items():
         op = name.split()[0]
         assert (found.place, found.db >= integer_ops()[op].floor_db[wanted]) == (INTEGER, True), found
 

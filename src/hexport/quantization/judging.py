@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,13 @@ Metric = Callable[["Sequence[Outputs]", Sequence[Sample]], float]
 """From the outputs and the inputs of all samples."""
 
 
+def compare_on_cpu(path: Path, samples: Sequence[Sample], reference: Sequence[Outputs]) -> Comparison:
+    """A function of its own, so that another process can be asked."""
+    session = cpu_session(path, optimize=False)
+    names = [output.name for output in session.get_outputs()]
+    return compare(reference, [dict(zip(names, session.run(None, dict(s)), strict=True)) for s in samples])
+
+
 @dataclass
 class Judge:
     """Holds what candidates are compared with."""
@@ -37,6 +46,7 @@ class Judge:
     limits: Limits
     metric: Metric | None = None
     """The user's own measure of results, the larger the better."""
+    executor: Executor | None = None
     _saved: int = field(default=0)
 
     def save(self, model: ir.Model) -> Path:
@@ -45,14 +55,14 @@ class Judge:
         ir.save(model, path)
         return path
 
-    def on_cpu(self, model: ir.Model) -> Comparison:
-        """Fast, and mostly what the NPU gives."""
-        path = self.save(model)
-        session = cpu_session(path, optimize=False)
-        names = [output.name for output in session.get_outputs()]
-        results = [dict(zip(names, session.run(None, dict(s)), strict=True)) for s in self.samples]
-        path.unlink()
-        return compare(self.reference, results)
+    def on_cpu(self, *models: ir.Model) -> list[Comparison]:
+        """Fast, and mostly what the NPU gives; side by side where there is an executor."""
+        paths = [self.save(model) for model in models]
+        mapped = self.executor.map if self.executor is not None else map
+        found = list(mapped(compare_on_cpu, paths, repeat(self.samples), repeat(self.reference)))
+        for path in paths:
+            path.unlink()
+        return found
 
     def on_npu(self, model: ir.Model, samples: int) -> tuple[Verdict, Comparison, float | None]:
         """The truth, from the NPU's own arithmetic; seconds to minutes a sample."""

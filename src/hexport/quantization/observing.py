@@ -1,13 +1,12 @@
 """Running the float model on calibration data and looking at every tensor, in memory that stays flat.
 
 A part of the tensors is exposed at a time, so that one run gives back a bounded amount; of every array only
-the histogram and the mean of each channel are kept.
+the histogram is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,25 +24,28 @@ _CHUNK = 24_000_000
 _UNKNOWN = 1_000_000
 
 
-@dataclass
-class Observations:
-    """What was seen of every float tensor."""
+def observe(
+    model: ir.Model,
+    samples: Iterable[Sample],
+    folder: Path,
+    tell: Callable[[int, int], None] = lambda *_: None,
+) -> dict[str, Histogram]:
+    """Histograms of every float tensor that is not constant; ``samples`` is gone through once a chunk.
 
-    histograms: dict[str, Histogram] = field(default_factory=dict)
-
-
-def observe(model: ir.Model, samples: Iterable[Sample], folder: Path) -> Observations:
-    """Histograms of every float tensor that is not constant; ``samples`` is gone through once a chunk."""
-    seen = Observations()
-    for number, names in enumerate(chunks(model)):
+    ``tell`` is given how many samples of this chunk are done, and how many chunks are left after it.
+    """
+    seen: dict[str, Histogram] = {}
+    parts = list(chunks(model))
+    for number, names in enumerate(parts):
         session = exposed_session(model, names, folder / f"observe{number}.onnx")
-        for sample in samples:
+        for done, sample in enumerate(samples, 1):
             for name, array in zip(names, session.run(names, dict(sample)), strict=True):
-                seen.histograms.setdefault(name, Histogram()).add(array)
+                seen.setdefault(name, Histogram()).add(array)
+            tell(done, len(parts) - number - 1)
     for sample in samples:
         for value in model.graph.inputs:
             if value.dtype == ir.DataType.FLOAT:
-                seen.histograms.setdefault(str(value.name), Histogram()).add(sample[str(value.name)])
+                seen.setdefault(str(value.name), Histogram()).add(sample[str(value.name)])
     return seen
 
 

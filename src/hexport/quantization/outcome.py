@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite, log10
 
 import onnx_ir as ir
 
 from hexport import facts
 from hexport.quantization.candidates import Candidate, Trial
 from hexport.quantization.plan import Plan
+from hexport.quantization.switches import Harm
 from hexport.quantization.work import all_macs
 from hexport.quantization.workshop import Workshop
 
@@ -29,6 +30,8 @@ class Quantization:
     """What the user's metric may lose; None when there is none."""
     best: Candidate
     tried: tuple[Trial, ...]
+    worst: tuple[Harm, ...]
+    """The layers that harm most by themselves; empty when the goal was met without looking."""
     float_nodes: dict[str, str]
     """Compute nodes that stay fp16 -> why."""
     float_mac_share: float
@@ -73,6 +76,7 @@ class Quantization:
             "bytes_after": self.bytes_after,
             "seconds": round(self.seconds, 1),
             "candidates": [_tried(trial) for trial in self.tried],
+            "worst_layers": [{"nodes": list(h.nodes), "alone_db": finite(alone_db(h))} for h in self.worst],
             "warnings": list(self.warnings),
         }
 
@@ -80,6 +84,12 @@ class Quantization:
 def finite(value: float) -> float | str:
     """JSON has no infinities."""
     return round(value, 2) if isfinite(value) else ("exact" if value > 0 else "broken")
+
+
+def alone_db(harm: Harm) -> float:
+    """What the model would come to if only these nodes rounded."""
+    noise = float(harm.noise.max())
+    return -10 * log10(noise) if noise > 0 else inf
 
 
 def _tried(trial: Trial) -> dict[str, object]:

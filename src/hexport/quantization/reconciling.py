@@ -31,7 +31,7 @@ def find_misread(shop: Workshop, judge: Judge, plan: Plan, recipe: Recipe, toler
             _, npu, _ = judge.on_npu(model, 1)
         except (BackendError, WorkerError):
             return True
-        return npu.lowest_db < judge.on_cpu(model).lowest_db - tolerance_db
+        return npu.lowest_db < judge.on_cpu(model)[0].lowest_db - tolerance_db
 
     low, high = 0, len(names)
     while high - low > 1:

@@ -6,7 +6,7 @@ arithmetic, which has the last word. Every candidate that was measured is kept f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,7 +30,7 @@ FLOAT_SHARE = 0.10
 """Of the multiply-accumulates: what may stay fp16 inside an integer scheme."""
 _MARGIN_DB = 1.0
 """Above the goal on the CPU, because the NPU gives a little less."""
-_FINE = "mse"
+_WORST = 10
 _ROUNDS = 2
 """How often the goal is raised because the NPU gave less than the CPU."""
 _TRUSTED_DB = 3.0
@@ -51,6 +51,8 @@ class Search:
     most_drop: float | None = None
     """What the user's metric may lose; then it decides, and not the goal in dB."""
     tried: list[Trial] = field(default_factory=list)
+    worst: list[Harm] = field(default_factory=list)
+    """The layers that harm most by themselves, as far as that was measured."""
     _pace: Pace = field(default_factory=lambda: Pace(1))
 
     def is_enough(self, candidate: Candidate) -> bool:
@@ -94,7 +96,8 @@ class Search:
         model = self.shop.prepared
         total = sum(cost(node, FLOAT) for node in model.graph)
         plan = Plan({str(node.name): FLOAT for node in model.graph})
-        return self._on_npu(Candidate("fp16", plan, Recipe(), model, total, self.judge.on_cpu(model)))
+        (cpu,) = self.judge.on_cpu(model)
+        return self._on_npu(Candidate("fp16", plan, Recipe(), model, total, cpu))
 
     def confirm(self, candidate: Candidate) -> Candidate:
         """Measured on the NPU; where it differs from the CPU, the nodes to blame are found and made float."""
@@ -148,15 +151,10 @@ class Search:
         return sum(macs[str(node.name)] for node in self.shop.model.graph if plan.of(node).activation is None)
 
     def _best_recipe(self, plan: Plan, label: str) -> Candidate:
-        best: Candidate | None = None
-        for recipe in self.effort.recipes:
-            if recipe.ranges != _FINE and best is not None and not _is_coarse(plan):
-                continue
-            candidate = self._candidate(plan, recipe, label)
-            if best is None or candidate.cpu.lowest_db > best.cpu.lowest_db:
-                best = candidate
-        assert best is not None
-        return best
+        first, *others = self.effort.recipes
+        recipes = [first, *(r for r in others if r.ranges == first.ranges or _is_coarse(plan))]
+        candidates = self._candidates(plan, recipes, label)
+        return max(candidates, key=lambda candidate: candidate.cpu.lowest_db)
 
     def _promoted(
         self, start: Candidate, to: list[Precision], float_share: float, wanted_db: float
@@ -203,7 +201,9 @@ class Search:
         nodes = {str(node.name): node for node in self.shop.model.graph}
         better = {p: self._harms_in(start, p) for p in to if p.activation is not None}
         options: dict[tuple[str, ...], list[Option]] = {}
-        for harm in self._harms(start.plan, start.recipe):
+        measured = self._harms(start.plan, start.recipe)
+        self.worst = sorted(measured, key=lambda harm: -float(harm.noise.max()))[:_WORST]
+        for harm in measured:
             first = nodes[harm.nodes[0]]
             known = kind_of(first)
             if known is None or known.kind == "moving":
@@ -234,12 +234,21 @@ class Search:
         return {harm.nodes: harm.noise for harm in self._harms(plan, start.recipe)}
 
     def _candidate(self, plan: Plan, recipe: Recipe, label: str) -> Candidate:
-        model = self.shop.build(plan, recipe)
+        return self._candidates(plan, [recipe], label)[0]
+
+    def _candidates(self, plan: Plan, recipes: Sequence[Recipe], label: str) -> list[Candidate]:
         total = sum(cost(node, plan.of(node)) for node in self.shop.model.graph)
-        candidate = Candidate(label, plan, recipe, model, total, self.judge.on_cpu(model))
-        self.say(f"{label}, {recipe}: {candidate.cpu.lowest_db:.1f} dB on the CPU; {self._pace.step()}")
-        self._note(candidate)
-        return candidate
+        # All at once only where there is somebody to share the work with: each is a whole model.
+        size = len(recipes) if self.judge.executor is not None else 1
+        found = []
+        for begin in range(0, len(recipes), size):
+            some = recipes[begin : begin + size]
+            models = [self.shop.build(plan, recipe) for recipe in some]
+            for recipe, model, cpu in zip(some, models, self.judge.on_cpu(*models), strict=True):
+                found.append(Candidate(label, plan, recipe, model, total, cpu))
+                self.say(f"{label}, {recipe}: {cpu.lowest_db:.1f} dB on the CPU; {self._pace.step()}")
+                self._note(found[-1])
+        return found
 
     def _on_npu(self, candidate: Candidate) -> Candidate:
         try:

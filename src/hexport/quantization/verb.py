@@ -6,6 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -61,9 +62,13 @@ def quantize(
     preprocess: Path | None = None,
     samples: int | None = None,
     limits: Limits | None = None,
+    executor: Executor | None = None,
     say: Say = lambda _: None,
 ) -> Quantization:
-    """Write to ``output`` what ``model`` becomes in integers for ``target``, and ``quant.json`` beside it."""
+    """Write to ``output`` what ``model`` becomes in integers for ``target``, and ``quant.json`` beside it.
+
+    ``executor`` compares candidates side by side: threads, processes, or a cluster that shares the disk.
+    """
     began = time.perf_counter()
     soc = facts.find_target(target)
     wishes = read_wishes(override, keep_float)
@@ -75,7 +80,7 @@ def quantize(
         sizes = Sizes(dims, input_shapes, freeze)
         with get_ready(model, soc, calib, sizes, preprocess, samples, folder, limits, say) as ready:
             shop, judge = _set_up(ready, soc, folder, wishes, limits, say, blocks=_blocks(scheme, wishes))
-            judge.metric = measure
+            judge.metric, judge.executor = measure, executor
             tries = _effort(effort, asked=min_sqnr is not None or measure is not None)
             search = Search(
                 shop,
@@ -101,6 +106,7 @@ def quantize(
             allowed,
             best,
             tuple(search.tried),
+            tuple(search.worst),
             floats,
             share,
             ready.path.stat().st_size,
@@ -138,13 +144,26 @@ def _set_up(
         name_nodes(each)
     inputs, data = set(ready.graph.inputs), ready.data
     held_out = list(islice(Part(data, inputs, held=True), _JUDGES))
-    say(f"calibrating on {data.count} samples")
     reference = run_on_cpu(ready.path, held_out, limits=limits).outputs
     judge = Judge(soc, held_out, reference, folder, limits)
     fit = Part(data, inputs, held=False)
-    return Workshop(
-        prepared, model, Part(data, inputs), fit, folder, soc.htp_arch, dict(wishes.tensors)
-    ), judge
+
+    def tell(done: int, passes_left: int) -> None:
+        more = f", {passes_left} more passes" if passes_left else ""
+        say(f"calibrating: {done} of {data.count} samples{more}")
+
+    shop = Workshop(
+        prepared,
+        model,
+        Part(data, inputs),
+        fit,
+        folder,
+        soc.htp_arch,
+        fingerprint=data.fingerprint,
+        tell=tell,
+        overrides=dict(wishes.tensors),
+    )
+    return shop, judge
 
 
 def _untouched(scheme: str, best: Candidate) -> list[str]:

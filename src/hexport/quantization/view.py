@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hexport.quantization.outcome import Quantization, finite
+from hexport.quantization.outcome import Quantization, alone_db, finite
 
 _MOST = 6
 
@@ -22,6 +22,7 @@ def show(result: Quantization, console: Console) -> None:
         table.add_row(label, text)
     console.print(table)
     _show_floats(result, console)
+    _show_worst(result, console)
     _show_tried(result, console)
     for warning in result.warnings:
         console.print(f"[yellow]![/] {escape(warning)}")
@@ -70,6 +71,15 @@ def _show_floats(result: Quantization, console: Console) -> None:
         console.print(f"  {escape(name)}: {escape(reason)}")
     if len(result.float_nodes) > _MOST:
         console.print(f"  and {len(result.float_nodes) - _MOST} more, all in the .quant.json")
+
+
+def _show_worst(result: Quantization, console: Console) -> None:
+    if not result.worst:
+        return
+    console.print("the layers that harm most, each by itself:")
+    for harm in result.worst[:_MOST]:
+        more = f" and {len(harm.nodes) - 1} with the same weights" if len(harm.nodes) > 1 else ""
+        console.print(f"  {_decibels(alone_db(harm))}  {escape(harm.nodes[0])}{more}")
 
 
 def _show_tried(result: Quantization, console: Console) -> None:

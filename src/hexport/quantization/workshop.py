@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from pathlib import Path
@@ -14,6 +14,7 @@ from hexport.quantization.activations import Activations, GivenRange
 from hexport.quantization.emitting import emit
 from hexport.quantization.encoding import Encoding
 from hexport.quantization.histogram import Histogram
+from hexport.quantization.kept_observations import kept_histograms
 from hexport.quantization.layer_inputs import Moments, moments_of
 from hexport.quantization.observing import Sample, observe
 from hexport.quantization.plan import Plan, Precision
@@ -55,6 +56,10 @@ class Workshop:
     folder: Path
     arch: int
     """The HTP generation that it is for."""
+    fingerprint: str = ""
+    """Of the data; without it what was observed is not kept."""
+    tell: Callable[[int, int], None] = lambda *_: None
+    """Told how many samples were looked at, and how many passes are left."""
     overrides: dict[str, GivenRange] = field(default_factory=dict)
     """Ranges the user gave."""
     _integers: dict[object, LayerIntegers] = field(default_factory=dict)
@@ -62,7 +67,10 @@ class Workshop:
 
     @cached_property
     def histograms(self) -> dict[str, Histogram]:
-        return observe(self.model, self.data, self.folder).histograms
+        def look() -> dict[str, Histogram]:
+            return observe(self.model, self.data, self.folder, self.tell)
+
+        return kept_histograms(self.model, self.fingerprint, look) if self.fingerprint else look()
 
     @cached_property
     def layers(self) -> dict[str, Layer]:

@@ -1,0 +1,53 @@
+"""Histograms on disk: the same model and the same data need not be looked at twice."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from hexport.cache import Store, key_of
+from hexport.quantization.histogram import Histogram
+
+_FILE = "histograms.npz"
+Histograms = dict[str, Histogram]
+
+
+def kept_histograms(model: ir.Model, fingerprint: str, observe: Callable[[], Histograms]) -> Histograms:
+    """What ``observe`` gives for this model and data, from the cache if it was asked before."""
+    content = hashlib.sha256(ir.to_proto(model).SerializeToString(deterministic=True)).hexdigest()
+    key = key_of("observe", model=content, data=fingerprint)
+    made: list[Histograms] = []
+
+    def make(folder: Path) -> None:
+        made.append(observe())
+        _write(made[0], folder / _FILE)
+
+    folder, _ = Store().get("observe", key, make)
+    return made[0] if made else _read(folder / _FILE)
+
+
+def _write(histograms: Histograms, path: Path) -> None:
+    items = list(histograms.values())
+    np.savez_compressed(
+        path,
+        names=np.array(list(histograms), dtype=str),
+        ends=np.array([(h.low, h.high, h.width, h.first) for h in items], np.float64).reshape(-1, 4),
+        infinite=np.array([h.infinite for h in items], bool),
+        counts=np.array([h.counts for h in items], np.int64),
+    )
+
+
+def _read(path: Path) -> Histograms:
+    found: Histograms = {}
+    with np.load(path, allow_pickle=False) as kept:
+        rows = zip(kept["names"], kept["ends"], kept["infinite"], kept["counts"], strict=True)
+        for name, (low, high, width, first), infinite, counts in rows:
+            histogram = Histogram()
+            histogram.low, histogram.high, histogram.width = float(low), float(high), float(width)
+            histogram.first, histogram.infinite, histogram.counts = int(first), bool(infinite), counts
+            found[str(name)] = histogram
+    return found
