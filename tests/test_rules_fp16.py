@@ -14,7 +14,6 @@ from onnx import TensorProto, helper
 
 import small_models as small
 from hexport.preparation.ranges import Range
-from hexport.rewrite.precision.double_to_float import DoubleToFloat
 from hexport.rewrite.precision.hypot import Hypot
 from hexport.rewrite.precision.l2_scaled import L2Scaled
 from hexport.rewrite.precision.layernorm_scaled import SumToMean
@@ -23,6 +22,7 @@ from hexport.rewrite.precision.log_power import LogPower
 from hexport.rewrite.precision.log_scaled import LogScaled
 from hexport.rewrite.precision.root_of_squares import RootOfSquares
 from hexport.rewrite.precision.sigmoid_exact import SigmoidExact
+from hexport.rewrite.precision.to_float32 import ToFloat32
 from hexport.rewrite.rule import Purpose, Rule
 from rule_checks import assert_equivalent, cpu_ops, htp_sqnr, random_feeds, rewritten
 
@@ -386,8 +386,8 @@ def double_model() -> onnx.ModelProto:
 def test_double_becomes_float_inside_and_stays_at_the_edge() -> None:
     before = double_model()
     model = ir.from_proto(before)
-    assert DoubleToFloat()(model).modified
-    assert not DoubleToFloat()(model).modified
+    assert ToFloat32(ir.DataType.DOUBLE)(model).modified
+    assert not ToFloat32(ir.DataType.DOUBLE)(model).modified
     after = ir.to_proto(model)
     onnx.checker.check_model(after, full_check=True)
     feeds = [random_feeds(before, seed) for seed in range(3)]

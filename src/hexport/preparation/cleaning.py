@@ -14,7 +14,7 @@ import onnx_ir.passes.common as passes
 from hexport.backend.calling import MODULE, call
 from hexport.backend.requests import OptimizeRequest
 from hexport.rewrite.applying import infer_shapes
-from hexport.rewrite.precision.double_to_float import DoubleToFloat
+from hexport.rewrite.precision.to_float32 import ToFloat32
 from hexport.toolchain import Limits, Worker
 
 _OPSET = 17
@@ -58,7 +58,7 @@ def newer_opset(model: ir.Model, _: Path) -> ir.Model:
 
 def in_float32(model: ir.Model, _: Path) -> ir.Model:
     """The NPU has no float64."""
-    DoubleToFloat()(model)
+    ToFloat32(ir.DataType.DOUBLE)(model)
     return model
 
 

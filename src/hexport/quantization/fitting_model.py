@@ -5,8 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
-from hexport.rewrite.applying import Application, apply_rules
+from hexport.rewrite.applying import Application, apply_rules, infer_shapes
 from hexport.rewrite.catalogue import all_rules
+from hexport.rewrite.precision.to_float32 import ToFloat32
 from hexport.rewrite.rule import Purpose, Rule
 from hexport.rewrite.support.bias_gelu_to_gelu import BiasGeluToGelu
 from hexport.rewrite.support.fast_gelu_to_tanh import FastGeluToTanh
@@ -24,6 +25,7 @@ _MOST_ROUNDS = 8
 def fit_for_integers(model: ir.Model) -> tuple[Application, ...]:
     """Change ``model`` in place until nothing more can be done; gives what was done."""
     done: dict[str, list[str]] = {}
+    _widen(model)
     for _ in range(_MOST_ROUNDS):
         # What one round leaves behind is gone in the next: values that had two readers then have one.
         integer = [rule() for rule in all_rules() if rule.purpose is Purpose.INTEGER]
@@ -35,6 +37,19 @@ def fit_for_integers(model: ir.Model) -> tuple[Application, ...]:
             done.setdefault(application.rule, []).extend(application.nodes)
     _tidy(model)
     return tuple(Application(rule, tuple(nodes)) for rule, nodes in done.items())
+
+
+def _widen(model: ir.Model) -> None:
+    """float16 becomes float32, and the Casts between them go: weights must be constants to be quantised."""
+    infer_shapes(model)
+    if not ToFloat32(ir.DataType.FLOAT16)(model).modified:
+        return
+    for node in list(model.graph):
+        source = node.inputs[0] if node.op_type == "Cast" else None
+        idle = source is not None and source.dtype == ir.DataType(node.attributes.get_int("to", 0))
+        if source is not None and idle and not node.outputs[0].is_graph_output():
+            node.outputs[0].replace_all_uses_with(source)
+            model.graph.remove(node, safe=True)
 
 
 def _tidy(model: ir.Model) -> None:
