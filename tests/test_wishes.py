@@ -31,7 +31,7 @@ def model() -> ir.Model:
 def settled(wishes: Wishes, scheme: str = "8a8w") -> Plan:
     loaded = model()
     plan = plan_for(loaded, SCHEMES[scheme], ARCH)
-    wishes.apply(loaded, plan)
+    wishes.apply(loaded, plan, ARCH)
     return plan
 
 
@@ -67,7 +67,7 @@ def test_a_name_need_not_be_a_pattern() -> None:
     )
     loaded = ir.from_proto(proto)
     plan = plan_for(loaded, SCHEMES["8a8w"], ARCH)
-    read_wishes(None, [BRACKET]).apply(loaded, plan)
+    read_wishes(None, [BRACKET]).apply(loaded, plan, ARCH)
     assert plan.precisions == {"other": Precision(QType.U8), BRACKET: FLOAT}
 
 
@@ -189,14 +189,14 @@ def test_what_an_operator_cannot_be_is_refused(tmp_path: Path, node: str, scheme
     loaded = with_log()
     plan = plan_for(loaded, SCHEMES["8a8w"], ARCH)
     with pytest.raises(UsageError, match=f"`{node}` cannot be {scheme}") as caught:
-        read_wishes(written(tmp_path, {"nodes": {node: scheme}}), ()).apply(loaded, plan)
+        read_wishes(written(tmp_path, {"nodes": {node: scheme}}), ()).apply(loaded, plan, ARCH)
     assert caught.value.why
 
 
 def test_a_pattern_passes_over_what_cannot_have_the_scheme(tmp_path: Path) -> None:
     loaded = with_log()
     plan = plan_for(loaded, SCHEMES["8a8w"], ARCH)
-    read_wishes(written(tmp_path, {"nodes": {".*": "16a8w"}}), ()).apply(loaded, plan)
+    read_wishes(written(tmp_path, {"nodes": {".*": "16a8w"}}), ()).apply(loaded, plan, ARCH)
     assert plan.precisions["first"] == SCHEMES["16a8w"]
     assert plan.precisions["erf"] == FLOAT
     assert plan.precisions["log"] == Precision(QType.U8)

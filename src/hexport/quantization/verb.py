@@ -87,12 +87,12 @@ def quantize(
                 judge,
                 GOALS.get(scheme, 0.0) if min_sqnr is None else min_sqnr,
                 replace(tries, recipes=recipes_named(wishes.recipe, tries.recipes)),
-                lambda plan: wishes.apply(shop.model, plan),
+                lambda plan: wishes.apply(shop.model, plan, soc.htp_arch),
                 say,
                 allowed,
             )
             # Also a scheme that heeds no wishes must not pass over a wrong one.
-            wishes.apply(shop.model, Plan())
+            wishes.apply(shop.model, Plan(), soc.htp_arch)
             best = find_best(search, scheme, soc)
         save(best.model, output)
         _write_decisions(output, shop, best)

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from hexport.errors import UsageError
 from hexport.quantization.activations import GivenRange
 from hexport.quantization.encoding import QType
-from hexport.quantization.plan import FLOAT, SCHEMES, Plan, Precision
+from hexport.quantization.plan import FLOAT, SCHEMES, Plan, Precision, refusal
 from hexport.quantization.roles import kind_of, weight_of
 
 _FORM = '{"nodes": {"NAME, OP or REGEX": "16a8w"}, "tensors": {"NAME": {"low": -1.0, "high": 1.0}}}'
@@ -32,7 +32,7 @@ class Wishes:
     recipe: str = ""
     """The one that a quant.json was made with; empty when it is to be found."""
 
-    def apply(self, model: ir.Model, plan: Plan) -> None:
+    def apply(self, model: ir.Model, plan: Plan, arch: int) -> None:
         """Put them into the plan; a wish that fits no node is an error, and not a word in the wind."""
         self._refuse_unknown_tensors(model)
         nodes = list(model.graph)
@@ -45,12 +45,12 @@ class Wishes:
                     next="see the names in quant.json, or leave it out",
                 )
             # A pattern may take in nodes that have no such form; one of them at least must have it.
-            able = [node for node in fitting if not _refusal(node, scheme)]
+            able = [node for node in fitting if not _refusal(node, scheme, arch)]
             if not able:
                 node = fitting[0]
                 raise UsageError(
                     f"{node.op_type} `{node.name}` cannot be {scheme}",
-                    why=_refusal(node, scheme),
+                    why=_refusal(node, scheme, arch),
                     next="leave it out, or say fp16",
                 )
             for node in able:
@@ -95,14 +95,12 @@ def _fitting(wish: str, nodes: Sequence[ir.Node]) -> list[ir.Node]:
     return [node for node in nodes if pattern.fullmatch(str(node.name))]
 
 
-def _refusal(node: ir.Node, scheme: str) -> str:
-    """Why the node cannot have the scheme; empty if it can."""
-    wanted, known = SCHEMES[scheme].activation, kind_of(node)
-    if wanted is None:
+def _refusal(node: ir.Node, scheme: str, arch: int) -> str:
+    if SCHEMES[scheme].activation is None:
         return ""
-    if known is None:
+    if kind_of(node) is None:
         return "the NPU has no integer form of it"
-    return "" if wanted.name.lower() in known.types else f"it is wrong in {wanted.name.lower()}"
+    return refusal(node, _precision(node, scheme), arch)
 
 
 def _precision(node: ir.Node, scheme: str) -> Precision:
