@@ -236,6 +236,12 @@ ODD = {
         [small.value("y", None)],
         [small.constant("w", normal(64, 8)), small.constant("b", normal(4, 8))],
     ),
+    "half precision": small.model(
+        [make("Conv", ["x", "w"], ["y"], name="conv")],
+        [small.value("x", [1, 4, 8, 8], TensorProto.FLOAT16)],
+        [small.value("y", None, TensorProto.FLOAT16)],
+        [small.constant("w", normal(4, 4, 1, 1).astype(np.float16))],
+    ),
 }
 
 
@@ -243,6 +249,7 @@ ODD = {
 def test_odd_models_work(tmp_path: Path, what: str) -> None:
     result = done(ODD[what], tmp_path)
     assert result.met
+    assert any(precision.activation is not None for precision in result.best.plan.precisions.values())
     assert result.best.sqnr_db > 25
 
 
@@ -251,12 +258,6 @@ NOT_FLOAT32 = {
         [make("Add", ["x", "x"], ["y"], name="add")],
         [small.value("x", [64], TensorProto.INT64)],
         [small.value("y", [64], TensorProto.INT64)],
-    ),
-    "half precision": small.model(
-        [make("Conv", ["x", "w"], ["y"], name="conv")],
-        [small.value("x", [1, 4, 8, 8], TensorProto.FLOAT16)],
-        [small.value("y", None, TensorProto.FLOAT16)],
-        [small.constant("w", normal(4, 4, 1, 1).astype(np.float16))],
     ),
 }
 

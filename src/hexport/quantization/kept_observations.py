@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from hexport.cache import Store, key_of
 from hexport.quantization.histogram import Histogram
+from hexport.storage import Store, key_of
 
 _FILE = "histograms.npz"
 Histograms = dict[str, Histogram]

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from hexport import facts, zoo
-from hexport.cache import Store, file_digest, key_of
 from hexport.errors import UsageError
 from hexport.model import Graph, Model, read
 from hexport.model.dims import Shape, fix_shapes
@@ -22,6 +21,7 @@ from hexport.model.external import external_bytes
 from hexport.preparation.freezing import parse_frozen
 from hexport.preparation.verb import LABEL, prepare, zoo_defaults
 from hexport.quantization.data import CalibrationData, open_calibration
+from hexport.storage import Store, file_digest, key_of
 from hexport.toolchain import Limits
 
 _PROOFS = 3

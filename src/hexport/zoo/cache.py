@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hexport.cache.place import cache_root
+from hexport.storage.place import cache_root
 
 
 def root() -> Path:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hexport.cache import Store, file_digest, key_of
-from hexport.cache import keys as key_module
+from hexport.storage import Store, file_digest, key_of
+from hexport.storage import keys as key_module
 
 
 def writer(text: str, calls: list[str] | None = None):

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hexport.cache.keys import file_digest
-from hexport.cache.place import cache_root
+from hexport.storage.keys import file_digest
+from hexport.storage.place import cache_root
 
 _LIST = "entry.json"
 _LIMIT_GB = 10.0
