@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 # A machine under load is slow, not wrong.
 settings.register_profile("hexport", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hexport")
+
+# A shell that starts the tests in the background has Ctrl-C ignored, and what they start inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -104,6 +104,7 @@ def _quality(htp: Comparison | None) -> dict[str, object]:
         to_plain(output)
         | {
             "sqnr_db": _finite(output.sqnr_db),
+            "lowest_db": _finite(output.lowest_db),
             "worst_error": _finite(output.worst_error),
             "agreement": to_plain(output.agreement),
         }

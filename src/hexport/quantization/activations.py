@@ -17,6 +17,9 @@ _MOSTLY_LOW = 0.5
 """Below this a bounded operator's result uses too little of 8 bits in the bounds' own range."""
 
 
+_PICKY = ("Sigmoid", "HardSigmoid", "Tanh")
+"""Whose 16-bit results are wrong at a graph's end in any encoding but one. The others reach 1 exactly."""
+
 GivenRange = tuple[float, float, QType | None]
 """What the user says of a tensor: its ends, and in which type it is so; None for every type."""
 
@@ -29,6 +32,7 @@ class Activations:
         self._method = METHODS[method]
         self._same = _same_encoding(model)
         self._bounds = _bounds(model)
+        self._picky = {str(n.outputs[0].name) for n in model.graph if n.op_type in _PICKY}
         self._tables = _tables(model)
         self._found: dict[tuple[str, QType], Encoding] = {}
         self.overrides: dict[str, GivenRange] = {}
@@ -54,7 +58,8 @@ class Activations:
         histogram = self._histograms[name]
         bounds = self._bounds.get(name)
         if bounds is not None and (type_ is QType.U16 or histogram.high > _MOSTLY_LOW * bounds[1]):
-            return _canonical(bounds, type_)
+            picky = type_ is QType.U16 and name in self._picky
+            return _canonical(bounds, type_) if picky else asymmetric(*bounds, type_)
         low, high = self._method(histogram, type_)
         if type_.signed:
             return symmetric(max(abs(low), abs(high)), type_)

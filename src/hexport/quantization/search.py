@@ -31,6 +31,7 @@ FLOAT_SHARE = 0.10
 _MARGIN_DB = 1.0
 """Above the goal on the CPU, because the NPU gives a little less."""
 _WORST = 10
+_USELESS_DB = 10.0
 _ROUNDS = 2
 """How often the goal is raised because the NPU gave less than the CPU."""
 _TRUSTED_DB = 3.0
@@ -63,7 +64,15 @@ class Search:
             return candidate.drop is not None and candidate.drop <= self.most_drop
         return candidate.sqnr_db >= self.goal_db
 
-    def pursue(self, scheme: Precision, label: str, float_share: float = FLOAT_SHARE) -> Candidate:
+    def pursue(self, scheme: Precision, label: str) -> Candidate:
+        """The scheme, with a tenth in fp16 at most; and only if that is of no use to anybody, with more."""
+        found = self.within(scheme, label, FLOAT_SHARE)
+        if found.sqnr_db >= _USELESS_DB or not self.effort.promotions or not self.judge.target.float:
+            return found
+        more = self.within(scheme, f"{label} and fp16", 1.0)
+        return more if more.sqnr_db > found.sqnr_db else found
+
+    def within(self, scheme: Precision, label: str, float_share: float) -> Candidate:
         """The scheme with its best recipe, and the nodes in fp16 that the goal needs and the share allows."""
         self._pace = Pace(self.effort.most_steps)
         start = self._best_recipe(self._planned(scheme), label)

@@ -43,7 +43,7 @@ def _at_goal(search: Search, scheme: str, soc: facts.Soc) -> Candidate:
         if search.is_enough(found[-1]):
             return found[-1]
     if soc.float:
-        found.append(search.pursue(SCHEMES["16a8w"], "16a8w and fp16", float_share=1.0))
+        found.append(search.within(SCHEMES["16a8w"], "16a8w and fp16", 1.0))
         if not search.is_enough(found[-1]):
             found.append(search.in_float())
     enough = [candidate for candidate in found if search.is_enough(candidate)]

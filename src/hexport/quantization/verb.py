@@ -28,7 +28,7 @@ from hexport.quantization.outcome import Quantization, decisions, float_nodes
 from hexport.quantization.plan import SCHEMES, Plan
 from hexport.quantization.readying import Ready, Sizes, get_ready
 from hexport.quantization.roles import ONNX_DOMAINS
-from hexport.quantization.search import Search
+from hexport.quantization.search import FLOAT_SHARE, Search
 from hexport.quantization.strategy import find_best
 from hexport.quantization.wishes import Wishes, read_wishes
 from hexport.quantization.workshop import Workshop
@@ -112,7 +112,14 @@ def quantize(
             ready.path.stat().st_size,
             output.stat().st_size,
             time.perf_counter() - began,
-            (*ready.notes, *ready.data.notes, *_few(ready.data), *_unseen(best), *_untouched(scheme, best)),
+            (
+                *ready.notes,
+                *ready.data.notes,
+                *_few(ready.data),
+                *_unseen(best),
+                *_untouched(scheme, best),
+                *_much_float(scheme, share),
+            ),
         )
 
 
@@ -164,6 +171,12 @@ def _set_up(
         overrides=dict(wishes.tensors),
     )
     return shop, judge
+
+
+def _much_float(scheme: str, share: float) -> list[str]:
+    if scheme in ("fp16", "auto") or share <= FLOAT_SHARE + 0.005:
+        return []
+    return [f"{100 * share:.0f} % of the multiply-accumulates stay fp16: within a tenth it was of no use"]
 
 
 def _untouched(scheme: str, best: Candidate) -> list[str]:
