@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from hexport.backend.failures import BackendError
 from hexport.quantization.judging import Judge
 from hexport.quantization.plan import FLOAT, Plan, settle_moving
@@ -9,9 +11,12 @@ from hexport.quantization.roles import kind_of
 from hexport.quantization.workshop import Recipe, Workshop
 from hexport.toolchain import WorkerError
 
+_SECONDS = 240.0
+"""How long one node is looked for: the simulator takes half a minute a sample for a large detector."""
+
 
 def find_misread(shop: Workshop, judge: Judge, plan: Plan, recipe: Recipe, tolerance_db: float) -> str | None:
-    """The node, by bisection over how many of them are in integers; None when no single one is found."""
+    """The node, by bisection over how many of them are in integers; None when it is not found in time."""
     names = [
         str(node.name)
         for node in shop.model.graph
@@ -34,7 +39,10 @@ def find_misread(shop: Workshop, judge: Judge, plan: Plan, recipe: Recipe, toler
         return npu.lowest_db < judge.on_cpu(model)[0].lowest_db - tolerance_db
 
     low, high = 0, len(names)
+    deadline = time.monotonic() + _SECONDS
     while high - low > 1:
+        if time.monotonic() > deadline:
+            return None
         middle = (low + high) // 2
         if parts(middle):
             high = middle
