@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
+from hexport.preparation.nearness import nearness
 from hexport.toolchain.serving import JobError, serve
 
 PROVIDER = "QNNExecutionProvider"
@@ -45,31 +46,13 @@ def run_on_npu(arguments: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         raise JobError("NpuFailed", str(error)) from error
     with np.load(arguments["expected"], allow_pickle=False) as expected:
-        worst = min(
-            (closeness(expected[f"arr_{i}"], result) for i, result in enumerate(results)), default=np.inf
+        worst = nearness(
+            {str(i): expected[f"arr_{i}"] for i in range(len(results))},
+            {str(i): result for i, result in enumerate(results)},
         )
     on_npu = sum(len(part.get_nodes()) for part in parts if part.ep_name == PROVIDER)
     on_cpu = sum(len(part.get_nodes()) for part in parts if part.ep_name != PROVIDER)
     return {"on_npu": on_npu, "on_cpu": on_cpu, "db": None if worst == np.inf else worst}
-
-
-def closeness(expected: np.ndarray, got: np.ndarray) -> float:
-    """Signal to noise in dB; infinite for equal, minus infinite where the kind of number differs."""
-    if got.dtype != expected.dtype or got.shape != expected.shape:
-        return -np.inf
-    if expected.dtype.kind != "f":
-        return np.inf if np.array_equal(expected, got) else -np.inf
-    want, have = expected.astype(np.float64), got.astype(np.float64)
-    finite = np.isfinite(want)
-    if (
-        not np.array_equal(want[~finite], have[~finite], equal_nan=True)
-        or not np.isfinite(have[finite]).all()
-    ):
-        return -np.inf
-    noise = float(np.sum((have[finite] - want[finite]) ** 2))
-    # All zeros have no signal to compare with; then what counts is fp16's smallest ordinary number.
-    signal = float(np.sum(want[finite] ** 2)) or 6.1e-5**2
-    return float(10 * np.log10(signal / noise)) if noise else np.inf
 
 
 @cache

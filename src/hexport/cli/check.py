@@ -13,13 +13,14 @@ from hexport.cli.model_options import (
     limits_options,
     make_limits,
     native_log_option,
+    target_option,
 )
 from hexport.cli.output import console, json_option, print_json, waiting
 
 
 @click.command()
 @click.argument("model")
-@click.option("--target", required=True, help="The chip: SM8650, 57 or 'snapdragon 8 gen 3'.")
+@target_option()
 @click.option("--scheme", help="Fail unless the model is in this scheme: fp16, 8a8w, 16a8w, …")
 @dims_option
 @input_shapes_option

@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from hexport.cli.main import EXIT_OK, EXIT_SHORT
-from hexport.cli.model_options import dims_option, input_shapes_option, limits_options, make_limits
+from hexport.cli.model_options import (
+    build_parts,
+    dims_option,
+    input_shapes_option,
+    limits_options,
+    make_limits,
+    output_option,
+    target_option,
+)
 from hexport.cli.output import console, json_option, print_json
-from hexport.errors import MissingDependency
 
 if TYPE_CHECKING:
     from hexport.faultfinding.reduce import Step
@@ -25,14 +32,8 @@ def command() -> None:
 
 @command.command("reduce")
 @click.argument("model")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The smallest piece that fails; its inputs go beside it, as .npz.",
-)
-@click.option("--target", help="The chip: SM8650, 57 or 'snapdragon 8 gen 3'.")
+@output_option("The smallest piece that fails; its inputs go beside it, as .npz.")
+@target_option(required=False)
 @dims_option
 @input_shapes_option
 @click.option(
@@ -80,14 +81,9 @@ def reduce_command(
     --target: an error, a crash, a time-out, or wrong results; or what the command of --check says.
     Exit code 1: the model does not fail.
     """
-    try:
+    with build_parts("debug reduce"):
         from hexport.faultfinding.verb import debug_reduce
         from hexport.faultfinding.view import show
-    except ModuleNotFoundError as error:
-        raise MissingDependency(
-            f"debug reduce needs {error.name}, which is not in the core install",
-            next="pip install 'hexport[build]'",
-        ) from error
 
     with _counting(f"reducing {model}") as progress:
         result = debug_reduce(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from hexport.errors import MissingDependency
 
 if TYPE_CHECKING:
     from hexport.toolchain import Limits
@@ -50,6 +53,29 @@ def _parse_freeze(_: click.Context, __: click.Parameter, values: tuple[str, ...]
             raise click.BadParameter(f"{value!r} is not INPUT=VALUE, for example sr=16000")
         result[name] = text
     return result
+
+
+def output_option(help_text: str) -> Decorator:
+    """``-o``, a file."""
+    path = click.Path(dir_okay=False, path_type=Path)
+    return click.option("-o", "--output", required=True, type=path, help=help_text)
+
+
+def target_option(*, required: bool = True) -> Decorator:
+    """``--target``, a chip by any of its names."""
+    return click.option("--target", required=required, help="The chip: SM8650, 57 or 'snapdragon 8 gen 3'.")
+
+
+@contextmanager
+def build_parts(verb: str) -> Iterator[None]:
+    """For imports of what only ``hexport[build]`` installs."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingDependency(
+            f"{verb} needs {error.name}, which is not in the core install",
+            next="pip install 'hexport[build]'",
+        ) from error
 
 
 dims_option: Decorator = click.option(

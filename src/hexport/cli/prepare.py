@@ -8,26 +8,22 @@ import click
 
 from hexport.cli.main import EXIT_OK
 from hexport.cli.model_options import (
+    build_parts,
     dims_option,
     freeze_option,
     input_shapes_option,
     limits_options,
     make_limits,
+    output_option,
+    target_option,
 )
 from hexport.cli.output import console, json_option, print_json, waiting
-from hexport.errors import MissingDependency
 
 
 @click.command()
 @click.argument("model")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The prepared model.",
-)
-@click.option("--target", required=True, help="The chip: SM8650, 57 or 'snapdragon 8 gen 3'.")
+@output_option("The prepared model.")
+@target_option()
 @dims_option
 @input_shapes_option
 @freeze_option
@@ -57,14 +53,9 @@ def command(
 
     MODEL is an ONNX file, or zoo:NAME (see `hexport zoo list`).
     """
-    try:
+    with build_parts("prepare"):
         from hexport.preparation.verb import prepare
         from hexport.preparation.view import show
-    except ModuleNotFoundError as error:
-        raise MissingDependency(
-            f"prepare needs {error.name}, which is not in the core install",
-            next="pip install 'hexport[build]'",
-        ) from error
 
     with waiting(f"preparing {model}"):
         result = prepare(

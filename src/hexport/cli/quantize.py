@@ -8,26 +8,22 @@ import click
 
 from hexport.cli.main import EXIT_OK, EXIT_SHORT
 from hexport.cli.model_options import (
+    build_parts,
     dims_option,
     freeze_option,
     input_shapes_option,
     limits_options,
     make_limits,
+    output_option,
+    target_option,
 )
 from hexport.cli.output import console, json_option, print_json, telling
-from hexport.errors import MissingDependency
 
 
 @click.command()
 @click.argument("model")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The quantised model; its decisions go to OUTPUT's name with .quant.json.",
-)
-@click.option("--target", required=True, help="The chip: SM8650, 57 or 'snapdragon 8 gen 3'.")
+@output_option("The quantised model; its decisions go to OUTPUT's name with .quant.json.")
+@target_option()
 @click.option(
     "--scheme",
     default="auto",
@@ -95,14 +91,9 @@ def command(
 
     MODEL is an ONNX file, or zoo:NAME (see `hexport zoo list`). It is prepared first unless it was before.
     """
-    try:
+    with build_parts("quantize"):
         from hexport.quantization.verb import quantize
         from hexport.quantization.view import show
-    except ModuleNotFoundError as error:
-        raise MissingDependency(
-            f"quantize needs {error.name}, which is not in the core install",
-            next="pip install 'hexport[build]'",
-        ) from error
 
     with telling(f"quantising {model}") as say:
         result = quantize(

@@ -28,6 +28,8 @@ class IntegerOp:
     source: str
     range: tuple[float, ...] = ()
     """The least and the most its result can be, for operators that bound it."""
+    power_of_two: tuple[str, ...] = ()
+    """Types in which it is wrong at a graph's end unless its scale is the range over a power of two."""
     weights: tuple[str, ...] = ()
     """What constant weights may be, always without a zero point."""
     right: Mapping[str, str] = field(default_factory=dict)

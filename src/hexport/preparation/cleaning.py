@@ -14,6 +14,7 @@ import onnx_ir.passes.common as passes
 from hexport.backend.calling import MODULE, call
 from hexport.backend.requests import OptimizeRequest
 from hexport.rewrite.applying import infer_shapes
+from hexport.rewrite.newer_opset import to_opset
 from hexport.rewrite.precision.to_float32 import ToFloat32
 from hexport.toolchain import Limits, Worker
 
@@ -48,12 +49,7 @@ def fold(model: ir.Model, _: Path) -> ir.Model:
 
 def newer_opset(model: ir.Model, _: Path) -> ir.Model:
     """Opset 17 at least: before 11 the NPU ignores the bounds of a Clip, and rules write newer forms."""
-    import onnx.version_converter
-
-    if model.opset_imports.get("", _OPSET) >= _OPSET:
-        return model
-    converted: ir.Model = ir.from_proto(onnx.version_converter.convert_version(ir.to_proto(model), _OPSET))
-    return converted
+    return to_opset(model, _OPSET)
 
 
 def in_float32(model: ir.Model, _: Path) -> ir.Model:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from hexport import facts
 from hexport.model.dims import Shape
 from hexport.observe.comparing import Comparison
+from hexport.observe.decibels import finite
 from hexport.preparation.fp16_watch import Fp16Danger
 from hexport.preparation.pipeline import Standing
 from hexport.preparation.repro import Repro
@@ -103,16 +104,11 @@ def _quality(htp: Comparison | None) -> dict[str, object]:
     outputs = [
         to_plain(output)
         | {
-            "sqnr_db": _finite(output.sqnr_db),
-            "lowest_db": _finite(output.lowest_db),
-            "worst_error": _finite(output.worst_error),
+            "sqnr_db": finite(output.sqnr_db),
+            "lowest_db": finite(output.lowest_db),
+            "worst_error": finite(output.worst_error),
             "agreement": to_plain(output.agreement),
         }
         for output in htp.outputs
     ]
-    return {"sqnr_db": _finite(htp.sqnr_db), "agreement": to_plain(htp.agreement), "outputs": outputs}
-
-
-def _finite(value: float) -> float | str:
-    """JSON has no infinities."""
-    return value if abs(value) != float("inf") else ("exact" if value > 0 else "broken")
+    return {"sqnr_db": finite(htp.sqnr_db), "agreement": to_plain(htp.agreement), "outputs": outputs}

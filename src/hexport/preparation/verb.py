@@ -11,7 +11,7 @@ import onnx_ir as ir
 from hexport import facts, zoo
 from hexport.backend.failures import ModelRejected
 from hexport.backend.running import run_on_cpu
-from hexport.errors import HexportError, UsageError
+from hexport.errors import HexportError
 from hexport.model import Model, read
 from hexport.model.dims import Shape, fix_shapes
 from hexport.model.external import bring_along, external_bytes
@@ -34,6 +34,7 @@ from hexport.preparation.workbench import Workbench
 from hexport.rewrite.catalogue import select_rules
 from hexport.rewrite.rule import Purpose, Rule
 from hexport.toolchain import Limits
+from hexport.whole_file import refuse_missing_folder
 
 __all__ = ["Preparation", "prepare"]
 
@@ -59,8 +60,7 @@ def prepare(
     """Write to ``output`` what ``model`` becomes for ``target``. The output is there whole or not at all."""
     soc = facts.find_target(target)
     chosen = select_rules(rules)
-    if not output.parent.is_dir():
-        raise UsageError(f"{output} cannot be written", why=f"there is no folder {output.parent}")
+    refuse_missing_folder(output)
     source = read(zoo.resolve(model))
     given, freeze, notes = zoo_defaults(model, dims, input_shapes, freeze)
     command = f"hexport prepare '{model}' -o '{output}' --target {soc.chip}"

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from hexport.observe.decibels import decibels
 from hexport.observe.verdict_view import show_reasons
 from hexport.preparation.outcome import Pin, Preparation
 from hexport.preparation.pipeline import Standing
@@ -50,16 +51,10 @@ def _column(standing: Standing) -> list[str]:
         f"{verdict.nodes.npu} / {verdict.nodes.cpu}",
         f"{len(verdict.partitions)}",
         f"{verdict.macs.percent:.1f} %" if counted else "none to count",
-        _decibels(htp.sqnr_db) if htp else "–",
+        decibels(htp.sqnr_db) if htp else "–",
         f"{htp.agreement}" if htp and htp.agreement else "–",
         f"{verdict.compile_seconds:.1f} s",
     ]
-
-
-def _decibels(sqnr: float) -> str:
-    if abs(sqnr) == float("inf"):
-        return "exact" if sqnr > 0 else "broken"
-    return f"{sqnr:.1f} dB"
 
 
 def _show_attempts(result: Preparation, console: Console) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
+from hexport import facts
 from hexport.quantization.clipping import METHODS
 from hexport.quantization.encoding import Encoding, Floats, QType, asymmetric, symmetric
 from hexport.quantization.histogram import Histogram
@@ -16,9 +17,6 @@ from hexport.rewrite.values import constant
 _MOSTLY_LOW = 0.5
 """Below this a bounded operator's result uses too little of 8 bits in the bounds' own range."""
 
-
-_PICKY = ("Sigmoid", "HardSigmoid", "Tanh")
-"""Whose 16-bit results are wrong at a graph's end in any encoding but one. The others reach 1 exactly."""
 
 GivenRange = tuple[float, float, QType | None]
 """What the user says of a tensor: its ends, and in which type it is so; None for every type."""
@@ -31,8 +29,7 @@ class Activations:
         self._histograms = histograms
         self._method = METHODS[method]
         self._same = _same_encoding(model)
-        self._bounds = _bounds(model)
-        self._picky = {str(n.outputs[0].name) for n in model.graph if n.op_type in _PICKY}
+        self._bounded = _bounded(model)
         self._tables = _tables(model)
         self._found: dict[tuple[str, QType], Encoding] = {}
         self.overrides: dict[str, GivenRange] = {}
@@ -56,10 +53,9 @@ class Activations:
         if name in self._tables:
             return encode_constant(self._tables[name], type_)
         histogram = self._histograms[name]
-        bounds = self._bounds.get(name)
-        if bounds is not None and (type_ is QType.U16 or histogram.high > _MOSTLY_LOW * bounds[1]):
-            picky = type_ is QType.U16 and name in self._picky
-            return _canonical(bounds, type_) if picky else asymmetric(*bounds, type_)
+        op = self._bounded.get(name)
+        if op is not None and (type_ is QType.U16 or histogram.high > _MOSTLY_LOW * op.range[1]):
+            return _in_bounds(op, type_)
         low, high = self._method(histogram, type_)
         if type_.signed:
             return symmetric(max(abs(low), abs(high)), type_)
@@ -73,20 +69,20 @@ def encode_constant(array: Floats, type_: QType) -> Encoding:
     return asymmetric(float(array.min(initial=0)), float(array.max(initial=0)), type_)
 
 
-def _canonical(bounds: tuple[float, float], type_: QType) -> Encoding:
-    """A power of two as the scale: at 16 bits the HTP computes wrongly with any other at a graph's end."""
+def _in_bounds(op: facts.IntegerOp, type_: QType) -> Encoding:
+    """All that the operator's result can be; a bound of 1 is reached exactly where the HTP allows it."""
+    low, high = op.range
+    if type_.name.lower() not in op.power_of_two:
+        return asymmetric(low, high, type_)
     steps = type_.steps + 1
-    scale = np.float32((bounds[1] - bounds[0]) / steps)
-    return Encoding(type_, np.asarray(scale), type_.low + (0 if bounds[0] == 0 else steps // 2))
+    scale = np.asarray((high - low) / steps, np.float32)
+    return Encoding(type_, scale, type_.low + (0 if low == 0 else steps // 2))
 
 
-def _bounds(model: ir.Model) -> dict[str, tuple[float, float]]:
-    found = {}
-    for node in model.graph:
-        known = kind_of(node)
-        if known is not None and known.range:
-            found[str(node.outputs[0].name)] = (known.range[0], known.range[1])
-    return found
+def _bounded(model: ir.Model) -> dict[str, facts.IntegerOp]:
+    """Tensors that operators with a bounded result make."""
+    known = ((node, kind_of(node)) for node in model.graph)
+    return {str(node.outputs[0].name): op for node, op in known if op is not None and op.range}
 
 
 def _tables(model: ir.Model) -> dict[str, Floats]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from math import inf, isfinite, log10
+from math import inf, log10
 
 import onnx_ir as ir
 
 from hexport import facts
+from hexport.observe.decibels import finite
 from hexport.quantization.candidates import Candidate, Trial
 from hexport.quantization.plan import Plan
 from hexport.quantization.switches import Harm
@@ -79,11 +80,6 @@ class Quantization:
             "worst_layers": [{"nodes": list(h.nodes), "alone_db": finite(alone_db(h))} for h in self.worst],
             "warnings": list(self.warnings),
         }
-
-
-def finite(value: float) -> float | str:
-    """JSON has no infinities."""
-    return round(value, 2) if isfinite(value) else ("exact" if value > 0 else "broken")
 
 
 def alone_db(harm: Harm) -> float:

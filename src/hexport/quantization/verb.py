@@ -27,13 +27,14 @@ from hexport.quantization.metric import find_metric
 from hexport.quantization.outcome import Quantization, decisions, float_nodes
 from hexport.quantization.plan import SCHEMES, Plan
 from hexport.quantization.readying import Ready, Sizes, get_ready
-from hexport.quantization.roles import ONNX_DOMAINS
 from hexport.quantization.search import FLOAT_SHARE, Search
 from hexport.quantization.strategy import find_best
 from hexport.quantization.wishes import Wishes, read_wishes
 from hexport.quantization.workshop import Workshop
 from hexport.rewrite.applying import infer_shapes
+from hexport.rewrite.newer_opset import to_opset
 from hexport.toolchain import Limits
+from hexport.whole_file import refuse_missing_folder, whole_or_absent
 
 GOALS = {"8a8w": 20.0, "16a8w": 30.0, "16a16w": 40.0, "16a4w": 15.0, "16a4w_block": 15.0, "auto": 30.0}
 """Where the search ends when the user asks for nothing: what is reachable and mostly enough."""
@@ -143,7 +144,7 @@ def _set_up(
     ir.external_data.load_to_model(prepared)
     name_nodes(prepared)
     model = prepared.clone()
-    if blocks and model.opset_imports.get("", 0) < _FIRST_OPSET_OF_BLOCKS:
+    if blocks:
         model = _with_blocks(model)
     fit_for_integers(model)
     for each in (prepared, model):
@@ -191,24 +192,14 @@ def _blocks(scheme: str, wishes: Wishes) -> bool:
 
 def _with_blocks(model: ir.Model) -> ir.Model:
     """In the opset whose DequantizeLinear knows blocks; onnxruntime's own does not."""
-    import onnx.version_converter
-
-    proto = ir.to_proto(model)
-    # The converter goes by names alone, and onnxruntime has operators named like ONNX's newer ones.
-    foreign = {n.name: n.op_type for n in proto.graph.node if n.domain not in ONNX_DOMAINS}
-    for node in proto.graph.node:
-        node.op_type = f"Foreign{node.op_type}" if node.name in foreign else node.op_type
     try:
-        newer = onnx.version_converter.convert_version(proto, _FIRST_OPSET_OF_BLOCKS)
+        return to_opset(model, _FIRST_OPSET_OF_BLOCKS)
     except Exception as error:
         raise UsageError(
             "weights in blocks need ONNX's opset 21, and the model cannot be brought there",
             why=f"{type(error).__name__}: {error}"[:500],
             next="export the model again with opset 21, or use 16a4w",
         ) from error
-    for node in newer.graph.node:
-        node.op_type = foreign.get(node.name, node.op_type)
-    return ir.from_proto(newer)
 
 
 def _few(data: CalibrationData) -> list[str]:
@@ -234,7 +225,8 @@ def name_nodes(model: ir.Model) -> None:
 
 def _write_decisions(output: Path, shop: Workshop, best: Candidate) -> None:
     path = output.with_name(f"{output.stem}.quant.json")
-    path.write_text(json.dumps(decisions(shop, best), indent=1, sort_keys=True) + "\n", "utf-8")
+    with whole_or_absent(path) as part:
+        part.write_text(json.dumps(decisions(shop, best), indent=1, sort_keys=True) + "\n", "utf-8")
 
 
 def _refuse_unknown(scheme: str, effort: str, output: Path) -> None:
@@ -242,5 +234,4 @@ def _refuse_unknown(scheme: str, effort: str, output: Path) -> None:
         raise UsageError(f"there is no scheme {scheme!r}", why=f"there are {', '.join(SCHEMES)} and auto")
     if effort not in EFFORTS:
         raise UsageError(f"there is no effort {effort!r}", why=f"there are {', '.join(EFFORTS)}")
-    if not output.parent.is_dir():
-        raise UsageError(f"{output} cannot be written", why=f"there is no folder {output.parent}")
+    refuse_missing_folder(output)

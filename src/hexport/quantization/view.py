@@ -6,7 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hexport.quantization.outcome import Quantization, alone_db, finite
+from hexport.observe.decibels import decibels
+from hexport.quantization.outcome import Quantization, alone_db
 
 _MOST = 6
 
@@ -34,10 +35,10 @@ def show(result: Quantization, console: Console) -> None:
     elif result.met:
         asked = "" if result.goal_db is None else f", at least {result.goal_db:g} were asked for"
         where = "NPU" if best.npu is not None else "CPU"
-        console.print(f"[green]✓[/] {_decibels(best.sqnr_db)} on the {where}{asked}")
+        console.print(f"[green]✓[/] {decibels(best.sqnr_db)} on the {where}{asked}")
     else:
         console.print(
-            f"[red]✗ {_decibels(best.sqnr_db)}[/], {result.goal_db:g} dB were asked for; "
+            f"[red]✗ {decibels(best.sqnr_db)}[/], {result.goal_db:g} dB were asked for; "
             "the best model found is written"
         )
     console.print(f"next: hexport check '{escape(result.output)}' --target {result.target.chip}")
@@ -47,11 +48,11 @@ def _rows(result: Quantization) -> list[tuple[str, str]]:
     best, verdict = result.best, result.best.verdict
     comparison = best.npu or best.cpu
     worst = comparison.worst
-    npu = "not measured" if best.npu is None else _decibels(best.npu.lowest_db)
+    npu = "not measured" if best.npu is None else decibels(best.npu.lowest_db)
     rows = [
         ("scheme", f"{best.label}, {best.recipe}"),
-        ("SQNR on NPU / CPU", f"{npu} / {_decibels(best.cpu.lowest_db)}"),
-        ("worst output", f"{escape(worst.name)}, {_decibels(worst.lowest_db)}" if worst else "–"),
+        ("SQNR on NPU / CPU", f"{npu} / {decibels(best.cpu.lowest_db)}"),
+        ("worst output", f"{escape(worst.name)}, {decibels(worst.lowest_db)}" if worst else "–"),
         ("same decision", f"{comparison.agreement}" if comparison.agreement else "–"),
         ("size", f"{result.bytes_before / 1e6:.2f} MB → {result.bytes_after / 1e6:.2f} MB"),
         ("time", f"{result.seconds:.0f} s"),
@@ -79,17 +80,12 @@ def _show_worst(result: Quantization, console: Console) -> None:
     console.print("the layers that harm most, each by itself:")
     for harm in result.worst[:_MOST]:
         more = f" and {len(harm.nodes) - 1} with the same weights" if len(harm.nodes) > 1 else ""
-        console.print(f"  {_decibels(alone_db(harm))}  {escape(harm.nodes[0])}{more}")
+        console.print(f"  {decibels(alone_db(harm))}  {escape(harm.nodes[0])}{more}")
 
 
 def _show_tried(result: Quantization, console: Console) -> None:
     table = Table("tried", "recipe", "cost", "CPU", "NPU", box=None, pad_edge=False)
     for trial in result.tried:
-        npu = "fails" if trial.failure else "" if trial.npu_db is None else _decibels(trial.npu_db)
-        table.add_row(trial.label, trial.recipe, f"{trial.cost:.2g}", _decibels(trial.cpu_db), npu)
+        npu = "fails" if trial.failure else "" if trial.npu_db is None else decibels(trial.npu_db)
+        table.add_row(trial.label, trial.recipe, f"{trial.cost:.2g}", decibels(trial.cpu_db), npu)
     console.print(table)
-
-
-def _decibels(value: float) -> str:
-    found = finite(value)
-    return found if isinstance(found, str) else f"{found:.1f} dB"
