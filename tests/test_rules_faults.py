@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -263,6 +263,10 @@ def test_average_pool_of_any_form(
     st.sampled_from(["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"]),
     st.tuples(st.integers(1, 15), st.integers(1, 15)) | st.tuples(st.floats(0.3, 3.0), st.floats(0.3, 3.0)),
 )
+@example("nearest", "half_pixel", "floor", (1.0, 1.0625))  # the scale moves places, and no size changes
+@example("linear", "half_pixel", "floor", (1.01, 1.0625))
+@example("cubic", "asymmetric", "floor", (1.0, 1.0625))
+@example("nearest", "asymmetric", "ceil", (2.0, 1.0625))
 @settings(max_examples=15, deadline=None)
 def test_resize_of_any_form(mode: str, coordinates: str, nearest: str, to: tuple[float, float]) -> None:
     key = "sizes" if isinstance(to[0], int) else "scales"

@@ -44,6 +44,8 @@ class ResizeDecomposed(Rule):
         return result
 
     def rewrite(self, op: Any, x: ir.Value, y: ir.Value) -> Any:  # noqa: ARG002
+        if all(step.out == step.size for step in self._along.values()):
+            return op.Identity(x)  # whatever the scale says: ONNX Runtime copies when no size changes
         if _takes_floor(self._along):
             return _by_floor(op, x, self._along)
         moved = {axis: step for axis, step in self._along.items() if step.out != step.size or step.scale != 1}
