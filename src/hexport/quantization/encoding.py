@@ -103,6 +103,10 @@ class Encoding:
 def asymmetric(low: float, high: float, type_: QType) -> Encoding:
     """The encoding of activations: 0 is exact, the ends are reached."""
     low, high = min(low, 0.0), max(high, 0.0)
+    if low == high:
+        # Zero throughout, as the first state of a recurrence is: any scale writes it, and a tiny one would
+        # make the weights that read it coarse.
+        high = 1.0
     scale = max(np.float32((high - low) / type_.steps), np.float32(SMALLEST_SCALE))
     zero_point = int(np.clip(np.rint(type_.low - low / scale), type_.low, type_.high))
     return Encoding(type_, np.asarray(scale, np.float32), zero_point)

@@ -25,6 +25,7 @@ from hexport.quantization.encoding import Encoding, QType
 from hexport.quantization.initializers import add_initializer
 from hexport.quantization.observing import Sample
 from hexport.quantization.plan import Plan
+from hexport.quantization.recurrences import places
 from hexport.quantization.roles import Role, role_of, weight_of
 from hexport.quantization.weights import LayerIntegers
 from hexport.rewrite.values import constant, fixed_shape
@@ -39,7 +40,8 @@ _LITTLE = 0.004
 class Harm:
     """What rounding at one node alone does to the outputs: noise over signal, for each output.
 
-    Nodes that share their weights are one: each makes the same error, so that they do not average out.
+    Nodes that share their weights are one: each makes the same error, so that they do not average out. So are
+    the steps of a recurrence.
     """
 
     nodes: tuple[str, ...]
@@ -82,14 +84,14 @@ def harms(
 
 def _units(model: ir.Model, plan: Plan) -> list[tuple[str, ...]]:
     units: dict[str, list[str]] = {}
+    steps = places(model)
     for node in model.graph:
         if plan.of(node).activation is None:
             continue
-        weight = weight_of(node)
+        name, weight = str(node.name), weight_of(node)
         shared = node.inputs[weight.index] if weight is not None else None
-        units.setdefault(f"node {node.name}" if shared is None else f"weight {shared.name}", []).append(
-            str(node.name)
-        )
+        alone = f"step {steps[name]} {plan.of(node)}" if name in steps else f"node {name}"
+        units.setdefault(alone if shared is None else f"weight {shared.name}", []).append(name)
     return [tuple(names) for names in units.values()]
 
 
@@ -179,7 +181,7 @@ def _rounded(
 ) -> ir.Value | None:
     """What the node would read in integers; None when the one that makes it has rounded it already."""
     if role is Role.WEIGHT:
-        return board.constant(weights[str(node.name)].weight)
+        return board.weight(weights[str(node.name)])
     if role is Role.BIAS:
         return _bias(board, node, value, weights)
     wanted = reading_type(node, role, type_, board.arch)
@@ -208,6 +210,7 @@ class _Board:
     def __init__(self, graph: ir.Graph, switches: ir.Value, arch: int) -> None:
         self.graph, self.switches, self.arch = graph, switches, arch
         self._taken: dict[int, ir.Value] = {}
+        self._layers: dict[int, ir.Value] = {}
         self._count = 0
         self.names: dict[ir.Value, str] = {}
         """What is chosen -> the tensor it stands for."""
@@ -217,6 +220,13 @@ class _Board:
         return add_initializer(
             self.graph, f"hexport_switched_{self._count}", ir.tensor(np.ascontiguousarray(array))
         )
+
+    def weight(self, layer: LayerIntegers) -> ir.Value:
+        """One constant for all the nodes that share the integers: unrolled steps are hundreds."""
+        key = id(layer.integers)
+        if key not in self._layers:
+            self._layers[key] = self.constant(layer.weight)
+        return self._layers[key]
 
     def switch(self, node: ir.Node, number: int) -> ir.Value:
         if number not in self._taken:

@@ -79,7 +79,7 @@ def _show_worst(result: Quantization, console: Console) -> None:
         return
     console.print("the layers that harm most, each by itself:")
     for harm in result.worst[:_MOST]:
-        more = f" and {len(harm.nodes) - 1} with the same weights" if len(harm.nodes) > 1 else ""
+        more = f" and {len(harm.nodes) - 1} that repeat it" if len(harm.nodes) > 1 else ""
         console.print(f"  {decibels(alone_db(harm))}  {escape(harm.nodes[0])}{more}")
 
 
