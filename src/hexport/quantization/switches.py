@@ -1,7 +1,7 @@
 """One float model in which every node's rounding can be turned on by itself: how much does each one harm?
 
-y ──┬─► Q ──► DQ ──┐                      the same for weights, and for what enters from a float node
-    └──────────────┴─► Where(switch) ──► readers
+y ──► If(switch) ─┬─ then: Q ──► DQ ─┬──► readers      the same for what enters from a float node
+                  └─ else: y ────────┘               weights: Where(switch, rounded, weight)
 
 Building a session for each node would take minutes; here each node costs one run.
 """
@@ -32,6 +32,8 @@ from hexport.rewrite.values import constant, fixed_shape
 
 _SWITCH = "hexport_switches"
 _FIRST_GROUPS = 24
+_MOST_RUNS = 200
+"""How many groups are tried: a count and no time, so that the same gives the same on any machine."""
 _LITTLE = 0.004
 """The share of all harm below which a group of nodes is not looked into: what it does is spread over them."""
 
@@ -67,10 +69,13 @@ def harms(
     groups = [range(begin, min(begin + size, len(nodes))) for begin in range(0, len(nodes), size)]
     together = {group: board.noise(group) for group in groups}
     least = sum(together.values(), np.zeros(len(model.graph.outputs))) * _LITTLE
+    runs = len(groups)
     while groups:
-        group = groups.pop()
+        # The group that harms most is looked into first: runs may end before all are.
+        group = max(groups, key=lambda g: (bool(np.any(together[g] > least)), float(together[g].max())))
+        groups.remove(group)
         noise = together[group]
-        if len(group) == 1 or bool(np.all(noise <= least)):
+        if len(group) == 1 or runs >= _MOST_RUNS or bool(np.all(noise <= least)):
             for index in group:
                 found[index] = noise / len(group)
             continue
@@ -78,6 +83,7 @@ def harms(
         for half in (group[:middle], group[middle:]):
             together[half] = board.noise(half)
             groups.append(half)
+            runs += 1
     path.unlink()
     return [Harm(names, found[index]) for index, names in enumerate(nodes)]
 
@@ -160,18 +166,19 @@ def _switchboard(
             value = node.inputs[index]
             if value is None or role is Role.PARAMETER:
                 continue
-            rounded = _rounded(board, node, value, role, type_, activations, weights, made)
-            if rounded is not None:
-                node.replace_input_with(index, board.choose(node, switch, rounded, value))
+            read = _switched(board, node, switch, value, role, type_, activations, weights, made)
+            if read is not None:
+                node.replace_input_with(index, read)
         for value in node.outputs:
             if value.dtype == ir.DataType.FLOAT and activations.knows(str(value.name)):
                 board.choose_after(node, switch, value, activations.encoding(str(value.name), type_))
     return copy
 
 
-def _rounded(
+def _switched(
     board: _Board,
     node: ir.Node,
+    switch: ir.Value,
     value: ir.Value,
     role: Role,
     type_: QType,
@@ -179,19 +186,23 @@ def _rounded(
     weights: Mapping[str, LayerIntegers],
     made: Mapping[str, QType],
 ) -> ir.Value | None:
-    """What the node would read in integers; None when the one that makes it has rounded it already."""
+    """What the node reads, rounded or not; None when the one that makes it has rounded it already."""
     if role is Role.WEIGHT:
-        return board.weight(weights[str(node.name)])
+        return board.choose(node, switch, board.weight(weights[str(node.name)]), value)
     if role is Role.BIAS:
-        return _bias(board, node, value, weights)
+        bias = _bias(board, node, value, weights)
+        return None if bias is None else board.choose(node, switch, bias, value)
     wanted = reading_type(node, role, type_, board.arch)
     if (array := constant(value)) is not None:
         encoding = encode_constant(array, wanted)
-        return board.constant(encoding.reals(encoding.integers(array)))
+        rounded = board.constant(encoding.reals(encoding.integers(array)))
+        return board.choose(node, switch, rounded, value)
     name = board.names.get(value, str(value.name))
     if not activations.knows(name) or made.get(name) is wanted:
         return None
-    return board.rounding(node, value, activations.encoding(name, wanted))
+    rounding = board.rounding(switch, value, activations.encoding(name, wanted))
+    board.graph.insert_before(node, rounding)
+    return rounding.outputs[0]
 
 
 def _bias(
@@ -236,10 +247,21 @@ class _Board:
             self._taken[number] = gather.outputs[0]
         return self._taken[number]
 
-    def rounding(self, node: ir.Node, value: ir.Value, encoding: Encoding) -> ir.Value:
-        made = self._fake(value, encoding)
-        self.graph.insert_before(node, made)
-        return made[-1].outputs[0]
+    def rounding(self, switch: ir.Value, value: ir.Value, encoding: Encoding) -> ir.Node:
+        """An If: what is switched off costs no more than a copy."""
+        on = self._fake(value, encoding)
+        off = ir.node("Identity", [value])
+        branches = {}
+        for name, nodes in (("then_branch", on), ("else_branch", [off])):
+            result = nodes[-1].outputs[0]
+            self._count += 1
+            result.name = f"hexport_fake_{self._count}"
+            result.dtype, result.shape = ir.DataType.FLOAT, value.shape
+            branches[name] = ir.Graph([], [result], nodes=nodes, name=f"{name}_{self._count}")
+        made = ir.node("If", [switch], attributes=branches)
+        self._count += 1
+        made.outputs[0].name = f"hexport_rounded_{self._count}"
+        return made
 
     def choose(self, node: ir.Node, switch: ir.Value, on: ir.Value, off: ir.Value) -> ir.Value:
         where = ir.node("Where", [switch, on, off])
@@ -249,11 +271,10 @@ class _Board:
         return where.outputs[0]
 
     def choose_after(self, node: ir.Node, switch: ir.Value, value: ir.Value, encoding: Encoding) -> None:
-        made = self._fake(value, encoding)
-        where = ir.node("Where", [switch, made[-1].outputs[0], value])
-        result, name = where.outputs[0], value.name
-        users = [(user, index) for user, index in value.uses() if user not in (*made, where)]
-        self.graph.insert_after(node, [*made, where])
+        users = list(value.uses())
+        rounding = self.rounding(switch, value, encoding)
+        result, name = rounding.outputs[0], value.name
+        self.graph.insert_after(node, rounding)
         for user, index in users:
             user.replace_input_with(index, result)
         result.name = f"{name}_chosen"
