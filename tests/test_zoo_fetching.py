@@ -167,7 +167,7 @@ def test_two_processes_at_once_fetch_once(empty_cache: Path) -> None:
 def test_waiting_for_another_process_is_said_and_a_dead_one_does_not_block(empty_cache: Path) -> None:
     lock = empty_cache / "locks" / f"{SMALL}.lock"
     hold = (
-        "import sys, time; from pathlib import Path; from hexport.zoo.lock import exclusive\n"
+        "import sys, time; from pathlib import Path; from hexport.storage.locking import exclusive\n"
         "with exclusive(Path(sys.argv[1]), lambda: None): print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen(

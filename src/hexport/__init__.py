@@ -13,22 +13,54 @@ from hexport.errors import HexportError
 from hexport.version import __version__
 
 if TYPE_CHECKING:
+    from hexport.building.verb import build as build
+    from hexport.compiling.verb import compile as compile  # noqa: A004 - the verb's own name
     from hexport.diagnosis import doctor as doctor
     from hexport.facts import targets as targets
+    from hexport.inspection.verb import inspect as inspect
     from hexport.observe.check import check as check
+    from hexport.packaging import open_package as open_package
+    from hexport.packaging import pack as pack
+    from hexport.packaging import unpack as unpack
     from hexport.preparation.verb import prepare as prepare
     from hexport.quantization.verb import quantize as quantize
+    from hexport.snippets.verb import snippet as snippet
+    from hexport.wrapping.verb import wrap as wrap
 
 # Public name -> the module that has it.
 _WHERE = {
+    "build": "hexport.building.verb",
     "check": "hexport.observe.check",
+    "compile": "hexport.compiling.verb",
     "doctor": "hexport.diagnosis",
+    "inspect": "hexport.inspection.verb",
+    "open_package": "hexport.packaging",
+    "pack": "hexport.packaging",
     "prepare": "hexport.preparation.verb",
     "quantize": "hexport.quantization.verb",
+    "snippet": "hexport.snippets.verb",
     "targets": "hexport.facts",
+    "unpack": "hexport.packaging",
+    "wrap": "hexport.wrapping.verb",
 }
 
-__all__ = ["HexportError", "__version__", "check", "doctor", "prepare", "quantize", "targets"]
+__all__ = [
+    "HexportError",
+    "__version__",
+    "build",
+    "check",
+    "compile",
+    "doctor",
+    "inspect",
+    "open_package",
+    "pack",
+    "prepare",
+    "quantize",
+    "snippet",
+    "targets",
+    "unpack",
+    "wrap",
+]
 
 
 def __getattr__(name: str) -> Any:

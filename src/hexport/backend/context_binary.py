@@ -40,6 +40,7 @@ class ContextGraph:
     outputs: tuple[ContextTensor, ...]
     vtcm_mb: int | None = None
     spill_fill_bytes: int | None = None
+    optimization_level: int | None = None  # the finalization mode; 0 is the compiler's own choice
 
 
 @dataclass(frozen=True)
@@ -195,10 +196,9 @@ _BINARY_3 = struct.Struct("@3IQIPIPPIPI")
 # version, name, inputs, outputs; in 2 updateable tensors too; in 3 a blob and two op numbers too.
 _GRAPH = struct.Struct("@I4xPIPIPIPIPII")
 # version, id, name, type, format, dtype, (quantisation), rank, dims, (rest of 2, which 1 leaves unused).
-_TENSOR = struct.Struct("@I4xIPIII44xIP48x")
-_DIM = struct.Struct("@I")
-# HTP's own blobs, which begin with their version: a context's arch; a graph's spill-fill, VTCM and more.
-_HTP_CONTEXT, _HTP_GRAPH = struct.Struct("@II"), struct.Struct("@IQI")
+_TENSOR, _DIM = struct.Struct("@I4xIPIII44xIP48x"), struct.Struct("@I")
+# HTP's own blobs, which begin with their version: a context's arch; a graph's spill-fill, VTCM, mode, more.
+_HTP_CONTEXT, _HTP_GRAPH = struct.Struct("@II"), struct.Struct("@IQII")
 _HTP = 6
 # Far above what a compiler makes: a larger count is a damaged file, or a layout that has changed.
 _MOST_GRAPHS, _MOST_TENSORS, _MOST_DIMS, _MOST_BLOB_BYTES = 4096, 65536, 64, 65536
@@ -233,7 +233,7 @@ def _graph(address: int, backend: int) -> ContextGraph:
     if version not in (1, 2, 3):
         _unreadable(f"a graph's description has version {version}; 1 to 3 are known")
     blob = _blob(at, size) if version == 3 and backend == _HTP else b""
-    spill_fill, vtcm = _htp(_HTP_GRAPH, blob)
+    spill_fill, vtcm, level = _htp(_HTP_GRAPH, blob)
     return ContextGraph(
         name=_text(name, "graph name"),
         inputs=tuple(map(_tensor, _places(_TENSOR, input_at, inputs, _MOST_TENSORS, "inputs"))),
@@ -241,6 +241,7 @@ def _graph(address: int, backend: int) -> ContextGraph:
         # The header says MB, 2.51 writes bytes (measured: vtcm_mb=2 reads 2097152).
         vtcm_mb=vtcm >> 20 if vtcm is not None and vtcm >= 2**20 else vtcm,
         spill_fill_bytes=spill_fill,
+        optimization_level=level,
     )
 
 

@@ -13,6 +13,8 @@ from hexport.backend.context_binary import read_context
 from hexport.backend.requests import (
     AssignedNode,
     AssignedPart,
+    CompileReply,
+    CompileRequest,
     InferredTensor,
     OptimizeRequest,
     RunReply,
@@ -28,6 +30,7 @@ from hexport.toolchain.serving import JobError, serve
 
 PROVIDER = "QNNExecutionProvider"
 _VERBOSE, _WARNING = 0, 2
+_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 def infer_shapes(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -108,6 +111,43 @@ def optimize_model(arguments: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def compile_model(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The model with its NPU parts compiled, by ONNX Runtime's own compiler API.
+
+    The optimisation level is the sessions' default and not the compiler's, which is none: what was checked
+    and measured in sessions is what shall be compiled.
+    """
+    ort = _onnxruntime()
+    request = from_plain(CompileRequest, arguments)
+    options = _options(ort, request.session_options, verbose=True)
+    _add_provider(ort, options, request.provider_options)
+    if request.data_folder:
+        options.add_session_config_entry(_DATA_FOLDER, request.data_folder)
+    started = time.perf_counter()
+    try:
+        ort.ModelCompiler(
+            options,
+            request.model,
+            embed_compiled_data_into_model=request.embed,
+            graph_optimization_level=ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+        ).compile_to_file(request.output)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise JobError(_classify(str(error)), str(error)) from error
+    return _plain(CompileReply(time.perf_counter() - started))
+
+
+def _options(ort: Any, session_options: dict[str, str], *, verbose: bool) -> Any:
+    # The QNN libraries take their log level from the default logger, not from the session's.
+    ort.set_default_logger_severity(_VERBOSE if verbose else _WARNING)
+    options = ort.SessionOptions()
+    options.log_severity_level = _VERBOSE if verbose else _WARNING
+    for key, value in session_options.items():
+        options.add_session_config_entry(key, value)
+    return options
+
+
 def _session(
     ort: Any,
     model: str,
@@ -119,14 +159,9 @@ def _session(
     verbose: bool = False,
 ) -> Any:
     """A session on the QNN provider, or on the CPU alone when there are no provider options."""
-    # The QNN libraries take their log level from the default logger, not from the session's.
-    ort.set_default_logger_severity(_VERBOSE if verbose else _WARNING)
-    options = ort.SessionOptions()
-    options.log_severity_level = _VERBOSE if verbose else _WARNING
+    options = _options(ort, session_options, verbose=verbose)
     if not optimize:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    for key, value in session_options.items():
-        options.add_session_config_entry(key, value)
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     # Threads that wait by spinning take the cores from the workers beside them.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -208,7 +243,7 @@ def _model_argument(model: str, data_folder: str, options: Any) -> str | bytes:
     """The path, or the bytes when weights lie in the original's folder and not beside the copy."""
     if not data_folder:
         return model
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", data_folder)
+    options.add_session_config_entry(_DATA_FOLDER, data_folder)
     return Path(model).read_bytes()
 
 
@@ -233,6 +268,7 @@ if __name__ == "__main__":
         {
             "infer_shapes": infer_shapes,
             "create_session": create_session,
+            "compile_model": compile_model,
             "run_model": run_model,
             "optimize_model": optimize_model,
             "read_context": read_context,

@@ -104,3 +104,20 @@ class OptimizeRequest:
 
     model: str
     output: str
+
+
+@dataclass(frozen=True)
+class CompileRequest:
+    """Write the EPContext form of one model; paths are relative to the worker's folder."""
+
+    model: str
+    data_folder: str
+    output: str
+    provider_options: dict[str, str]
+    session_options: dict[str, str] = field(default_factory=dict)
+    embed: bool = False
+
+
+@dataclass(frozen=True)
+class CompileReply:
+    seconds: float

@@ -31,7 +31,13 @@ VERBS: dict[str, str] = {
     "zoo": "Real trained models to try things on.",
     "check": "Ask Qualcomm's compiler what of a model runs on the NPU, and why the rest does not.",
     "prepare": "Rewrite a model until the NPU runs all of it, and prove each change.",
+    "build": "From a model to a package: prepare, quantise, compile, verify.",
     "quantize": "Write a model in integers, as exact as asked for, judged on the NPU's own arithmetic.",
+    "compile": "Compile models for chips, and prove from the binaries what they are.",
+    "inspect": "Tell what a file or folder is, and what is inside.",
+    "pack": "Make one zip of a package, and a package of such a zip.",
+    "snippet": "Print a program that calls a package, in C++, C#, Kotlin or Python.",
+    "wrap": "Make ONNX models that call a context binary of Qualcomm's own tools.",
     "debug": "Cut a model that fails down to the smallest piece that still does.",
 }
 

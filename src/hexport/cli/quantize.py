@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,6 +21,46 @@ from hexport.cli.model_options import (
 )
 from hexport.cli.output import console, json_option, print_json, telling
 
+_ACCURACY = (
+    click.option("--calib", metavar="SOURCE", help="Real inputs: FILE.npz, a folder, or MODULE:CALLABLE."),
+    click.option(
+        "--preprocess",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="How pictures of a --calib folder become inputs.",
+    ),
+    click.option("--samples", type=click.IntRange(min=1), metavar="N", help="Use the first N samples only."),
+    click.option("--min-sqnr", type=float, metavar="DB", help="How close to the float model it must come."),
+    click.option("--metric", metavar="MODULE:FUNC", help="Your own measure of the results instead of dB."),
+    click.option("--max-drop", type=float, metavar="X", help="How much of the metric may be lost."),
+    click.option(
+        "--override",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Schemes of nodes and ranges of tensors that are settled; a .quant.json serves.",
+    ),
+    click.option(
+        "--keep-float",
+        multiple=True,
+        metavar="NODE|REGEX|OP",
+        help="Nodes that stay fp16. Repeatable.",
+    ),
+    click.option(
+        "--effort",
+        type=click.Choice(["fast", "normal", "high"]),
+        default="normal",
+        show_default=True,
+        help="How much is tried.",
+    ),
+)
+
+
+def accuracy_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What verbs that quantise are told of the data and of the accuracy."""
+    for option in reversed(_ACCURACY):
+        function = option(function)
+    return function
+
 
 @click.command()
 @click.argument("model")
@@ -31,36 +73,7 @@ from hexport.cli.output import console, json_option, print_json, telling
     metavar="SCHEME",
     help="fp16, 8a8w, 16a8w, 16a16w, 16a4w, 16a4w_block, or auto: the cheapest that is exact enough.",
 )
-@click.option("--calib", metavar="SOURCE", help="Real inputs: FILE.npz, a folder, or MODULE:CALLABLE.")
-@click.option(
-    "--preprocess",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="How pictures of a --calib folder become inputs.",
-)
-@click.option("--samples", type=click.IntRange(min=1), metavar="N", help="Use the first N samples only.")
-@click.option("--min-sqnr", type=float, metavar="DB", help="How close to the float model it must come.")
-@click.option("--metric", metavar="MODULE:FUNC", help="Your own measure of the results instead of dB.")
-@click.option("--max-drop", type=float, metavar="X", help="How much of the metric may be lost.")
-@click.option(
-    "--override",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Schemes of nodes and ranges of tensors that are settled; a .quant.json serves.",
-)
-@click.option(
-    "--keep-float",
-    multiple=True,
-    metavar="NODE|REGEX|OP",
-    help="Nodes that stay fp16. Repeatable.",
-)
-@click.option(
-    "--effort",
-    type=click.Choice(["fast", "normal", "high"]),
-    default="normal",
-    show_default=True,
-    help="How much is tried.",
-)
+@accuracy_options
 @dims_option
 @input_shapes_option
 @freeze_option

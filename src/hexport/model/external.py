@@ -24,6 +24,12 @@ def external_bytes(model: Model) -> int:
     return total
 
 
+def data_files(model: Model) -> tuple[Path, ...]:
+    """The files that its weights lie in, each once."""
+    places = (_entries(tensor)[b"location"] for tensor in filter(is_external, stored_tensors(model.proto)))
+    return tuple(model.path.parent / os.fsdecode(place) for place in dict.fromkeys(places))
+
+
 def bring_along(model: Model, copy: Path) -> None:
     """Copy the data files of ``copy``, made by ``staging.py``, into a folder of their own beside it.
 

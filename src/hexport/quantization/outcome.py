@@ -66,6 +66,7 @@ class Quantization:
             "sqnr_db": finite(self.best.sqnr_db),
             "sqnr_cpu_db": finite(self.best.cpu.lowest_db),
             "outputs": {o.name: finite(o.lowest_db) for o in (npu or self.best.cpu).outputs},
+            "chosen": self.best.label,
             "recipe": str(self.best.recipe),
             "precisions": dict(Counter(str(p) for p in self.best.plan.precisions.values())),
             "float_nodes": self.float_nodes,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,13 +14,12 @@ import numpy as np
 
 from hexport import facts, zoo
 from hexport.errors import UsageError
-from hexport.model import Graph, Model, read
+from hexport.model import Graph, read
 from hexport.model.dims import Shape, fix_shapes
-from hexport.model.external import external_bytes
 from hexport.preparation.freezing import parse_frozen
-from hexport.preparation.verb import LABEL, prepare, zoo_defaults
+from hexport.preparation.kept import prepared
+from hexport.preparation.verb import LABEL, zoo_defaults
 from hexport.quantization.data import CalibrationData, open_calibration
-from hexport.storage import Store, file_digest, key_of
 from hexport.toolchain import Limits
 
 _PROOFS = 3
@@ -74,53 +72,35 @@ def get_ready(
     command = f"hexport quantize '{model}' --target {soc.chip}"
     shapes = fix_shapes(source.graph, sizes.dims or {}, given or {}, command)
     values = parse_frozen(source.graph, freeze or {}, shapes)
-    with open_calibration(calib, source.graph, shapes, values, preprocess=preprocess, limit=samples) as data:
+    with _opened(calib, source.graph, shapes, values, preprocess, samples) as data:
         if any(bytes(entry.key) == LABEL.encode() for entry in source.proto.metadata_props):
             yield Ready(source.path, source.graph, data, tuple(notes))
             return
         proofs = folder / "proofs.npz"
         free = [name for name in source.graph.inputs if name not in values]
-        digest = _write_proofs(data, free, proofs)
-        path, said = _prepare(source, soc, shapes, dict(freeze or {}), proofs, digest, limits, say)
-        yield Ready(path, read(path).graph, data, (*notes, *said))
+        digest = write_proofs(data, free, proofs)
+        found = prepared(source, soc, shapes, freeze or {}, proofs, digest, limits, say)
+        yield Ready(found.path, read(found.path).graph, data, (*notes, *found.warnings))
 
 
-def _prepare(
-    source: Model,
-    soc: facts.Soc,
+@contextmanager
+def _opened(
+    calib: object,
+    graph: Graph,
     shapes: Mapping[str, Shape],
-    freeze: dict[str, str],
-    proofs: Path,
-    proofs_digest: str,
-    limits: Limits,
-    say: Say,
-) -> tuple[Path, list[str]]:
-    def make(folder: Path) -> None:
-        say("preparing")
-        result = prepare(
-            source.path,
-            output=folder / "prepared.onnx",
-            target=soc.soc_model,
-            input_shapes=shapes,
-            freeze=freeze,
-            calib=proofs,
-            limits=limits,
-        )
-        (folder / "warnings.json").write_text(json.dumps(result.warnings), "utf-8")
-
-    if external_bytes(source):
-        # Its weights lie in other files: what it is cannot be told from the one file.
-        make(proofs.parent)
-        found = proofs.parent
-    else:
-        content = {"model": file_digest(source.path), "proofs": proofs_digest}
-        options = {"target": soc.soc_model, "shapes": dict(shapes), "freeze": freeze}
-        found, _ = Store().get("prepare", key_of("prepare", **content, **options), make)
-    warnings: list[str] = json.loads((found / "warnings.json").read_text("utf-8"))
-    return found / "prepared.onnx", warnings
+    frozen: Mapping[str, Any],
+    preprocess: Path | None,
+    samples: int | None,
+) -> Iterator[CalibrationData]:
+    """The data; whoever opened it already closes it."""
+    if isinstance(calib, CalibrationData):
+        yield calib
+        return
+    with open_calibration(calib, graph, shapes, frozen, preprocess=preprocess, limit=samples) as data:
+        yield data
 
 
-def _write_proofs(data: CalibrationData, names: list[str], path: Path) -> str:
+def write_proofs(data: CalibrationData, names: list[str], path: Path) -> str:
     """The first samples as a file; gives a digest of them, because an archive's own bytes hold the time."""
     first = list(islice(data, _PROOFS))
     arrays: dict[str, Any] = {name: np.stack([sample[name] for sample in first]) for name in names}

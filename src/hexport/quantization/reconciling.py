@@ -39,11 +39,15 @@ def find_misread(shop: Workshop, judge: Judge, plan: Plan, recipe: Recipe, toler
         return npu.lowest_db < judge.on_cpu(model)[0].lowest_db - tolerance_db
 
     low, high = 0, len(names)
-    deadline = time.monotonic() + _SECONDS
+    began, tries = time.monotonic(), 0
     while high - low > 1:
-        if time.monotonic() > deadline:
+        spent = time.monotonic() - began
+        left = (high - low - 1).bit_length()
+        # A search that cannot end in time is given up at once: half of one tells nothing.
+        if tries and spent / tries * left > _SECONDS - spent:
             return None
         middle = (low + high) // 2
+        tries += 1
         if parts(middle):
             high = middle
         else:

@@ -20,7 +20,7 @@ from hexport.quantization.roles import kind_of, weight_of
 _FORM = '{"nodes": {"NAME, OP or REGEX": "16a8w"}, "tensors": {"NAME": {"low": -1.0, "high": 1.0}}}'
 
 _LARGEST = 3.4e38
-_KEYS = {"schema_version", "recipe", "nodes", "tensors"}
+_KEYS = {"schema_version", "recipe", "partial", "nodes", "tensors"}
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,18 @@ class Wishes:
     tensors: Mapping[str, GivenRange]
     recipe: str = ""
     """The one that a quant.json was made with; empty when it is to be found."""
+    partial: bool = False
+    """Made for the same model at other sizes: names that this one lacks are passed over."""
 
     def apply(self, model: ir.Model, plan: Plan, arch: int) -> None:
         """Put them into the plan; a wish that fits no node is an error, and not a word in the wind."""
-        self._refuse_unknown_tensors(model)
+        if not self.partial:
+            self._refuse_unknown_tensors(model)
         nodes = list(model.graph)
         for wish, scheme in self.nodes.items():
             fitting = _fitting(wish, nodes)
+            if not fitting and self.partial:
+                continue
             if not fitting:
                 raise UsageError(
                     f"no node fits {wish.removeprefix('=')!r}",
@@ -46,6 +51,8 @@ class Wishes:
                 )
             # A pattern may take in nodes that have no such form; one of them at least must have it.
             able = [node for node in fitting if not _refusal(node, scheme, arch)]
+            if not able and self.partial:
+                continue
             if not able:
                 node = fitting[0]
                 raise UsageError(
@@ -71,15 +78,15 @@ def read_wishes(file: Path | None, keep_float: Sequence[str]) -> Wishes:
     """From a file (a quant.json serves) and from the command line."""
     nodes: dict[str, str] = {}
     tensors: dict[str, GivenRange] = {}
-    recipe = ""
+    recipe, partial = "", False
     if file is not None:
         document = _document(file)
         for name, scheme in document.get("nodes", {}).items():
             nodes[f"={name}" if isinstance(scheme, dict) else name] = _scheme(file, name, scheme)
         for name, ends in document.get("tensors", {}).items():
             tensors[name] = _range(file, name, ends)
-        recipe = str(document.get("recipe", ""))
-    return Wishes({**nodes, **dict.fromkeys(keep_float, "fp16")}, tensors, recipe)
+        recipe, partial = str(document.get("recipe", "")), document.get("partial") is True
+    return Wishes({**nodes, **dict.fromkeys(keep_float, "fp16")}, tensors, recipe, partial)
 
 
 def _fitting(wish: str, nodes: Sequence[ir.Node]) -> list[ir.Node]:

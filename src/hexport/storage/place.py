@@ -6,11 +6,46 @@ import os
 import sys
 from pathlib import Path
 
+from hexport.errors import UsageError
+
+_LIMIT_GB = 10.0
+
 
 def cache_root() -> Path:
     """The user's cache folder; ``HEXPORT_CACHE`` moves it."""
     chosen = os.environ.get("HEXPORT_CACHE")
     return Path(chosen).expanduser().absolute() if chosen else _platform_cache()
+
+
+def steps_folder() -> Path:
+    """Results of expensive steps: what the limit is for."""
+    return cache_root() / "steps"
+
+
+def staging_area() -> Path:
+    """Packages that are being built."""
+    return cache_root() / "staging"
+
+
+def zoo_folder() -> Path:
+    """Models and inputs that were fetched, and what exports them."""
+    return cache_root() / "zoo"
+
+
+def limit_bytes() -> float:
+    """How large the results may be together; ``HEXPORT_CACHE_GB`` says otherwise."""
+    given = os.environ.get("HEXPORT_CACHE_GB", "").strip()
+    try:
+        limit = float(given) if given else _LIMIT_GB
+    except ValueError:
+        limit = -1.0
+    if not limit >= 0:  # not a number, too
+        raise UsageError(
+            f"HEXPORT_CACHE_GB is {given!r}",
+            why="it must be a number of gigabytes, 0 or more",
+            next=f"for example HEXPORT_CACHE_GB=20; without it {_LIMIT_GB:g} are used",
+        )
+    return limit * 1e9
 
 
 def _platform_cache() -> Path:

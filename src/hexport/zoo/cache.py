@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hexport.storage.place import cache_root
+from hexport.storage.place import zoo_folder
 
 
 def root() -> Path:
     """The zoo's folder in the user's cache."""
-    return cache_root() / "zoo"
+    return zoo_folder()

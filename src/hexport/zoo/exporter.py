@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hexport.storage.locking import exclusive
 from hexport.zoo import cache
 from hexport.zoo.catalogue import Entry, assets
 from hexport.zoo.errors import ZooExportFailed, ZooUnavailable
 from hexport.zoo.fetch import digest, ensure, fresh_part, intact, last_lines, run_pip
-from hexport.zoo.lock import exclusive
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hexport.storage.locking import exclusive
 from hexport.zoo import cache
 from hexport.zoo.catalogue import Member, Wheel, members_of, safe_member
 from hexport.zoo.errors import ZooHashMismatch, ZooUnavailable
-from hexport.zoo.lock import exclusive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -1,8 +1,8 @@
 """Calibration data: where samples come from, how they are checked, and how they are streamed."""
 
 from hexport.quantization.data.calibration import CalibrationData
-from hexport.quantization.data.opening import open_calibration
+from hexport.quantization.data.opening import open_calibration, sample_shapes
 from hexport.quantization.data.preprocessing import Preprocess
 from hexport.quantization.data.sample import Progress, Sample
 
-__all__ = ["CalibrationData", "Preprocess", "Progress", "Sample", "open_calibration"]
+__all__ = ["CalibrationData", "Preprocess", "Progress", "Sample", "open_calibration", "sample_shapes"]

@@ -12,6 +12,7 @@ from hexport.model.dims import Shape
 from hexport.model.graph import Graph
 from hexport.preparation.samples import BadSamples
 from hexport.quantization.data.sample import Array, Found, Sample
+from hexport.runtime.padding import pad
 
 # Element types that .npy files hold under their own name; bfloat16 and smaller ones become bare bytes.
 HOLDABLE = frozenset(
@@ -31,7 +32,13 @@ class Wanted:
 class Fitting:
     """The model's side of the matter: what each sample is held against."""
 
-    def __init__(self, graph: Graph, shapes: Mapping[str, Shape], frozen: Mapping[str, Array]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        shapes: Mapping[str, Shape],
+        frozen: Mapping[str, Array],
+        fill: Mapping[str, Mapping[int, int | float | bool]] | None = None,
+    ) -> None:
         for name, tensor in graph.inputs.items():
             if tensor.dtype not in HOLDABLE:
                 raise BadSamples(
@@ -41,6 +48,8 @@ class Fitting:
                 )
         self.inputs = {n: Wanted(np.dtype(t.dtype), tuple(shapes[n])) for n, t in graph.inputs.items()}
         self.frozen = dict(frozen)
+        self.fill = fill or {}
+        """Input -> axis -> what smaller samples are filled up with along it."""
         self.free = tuple(name for name in self.inputs if name not in frozen)
         """What samples must bring; values for frozen inputs may come along."""
         self._converted: dict[str, np.dtype[Any]] = {}
@@ -87,7 +96,7 @@ class Fitting:
     def check_form(self, name: str, dtype: np.dtype[Any], shape: Shape, where: str) -> None:
         """Refuse a shape or an element type that is not the input's; needs no data, only a header."""
         wanted = self.inputs[name]
-        if shape != wanted.shape:
+        if not self._fits(name, shape):
             raise BadSamples(
                 f"{where}: input {name!r} has shape {list(shape)}",
                 why=f"the model is given {list(wanted.shape)}",
@@ -101,6 +110,13 @@ class Fitting:
                 next=f"convert it yourself if that is right: array.astype('{wanted.dtype}')",
             )
 
+    def _fits(self, name: str, shape: Shape) -> bool:
+        wanted, fill = self.inputs[name].shape, self.fill.get(name, {})
+        return len(shape) == len(wanted) and all(
+            size == full or (axis in fill and 0 < size < full)
+            for axis, (size, full) in enumerate(zip(shape, wanted, strict=True))
+        )
+
     def _fit_one(self, name: str, value: object, where: str) -> Array:
         try:
             # An object's own __array__ may raise anything.
@@ -110,10 +126,13 @@ class Fitting:
                 f"{where}: input {name!r} is a {type(value).__name__} that numpy cannot take", why=str(error)
             ) from error
         self.check_form(name, array.dtype, array.shape, where)
-        array = self._convert(name, array, where)
+        array = self._filled(name, self._convert(name, array, where))
         if array.dtype.kind == "f":
             _check_finite(name, array, where)
         return array
+
+    def _filled(self, name: str, array: Array) -> Array:
+        return pad(array, self.inputs[name].shape, self.fill.get(name, {}))
 
     def _convert(self, name: str, array: Array, where: str) -> Array:
         wanted = self.inputs[name].dtype
@@ -134,6 +153,28 @@ class Fitting:
                 f"{where}: input {name!r} is frozen to another value than the sample has",
                 next=f"leave {name!r} out of the samples, or do not freeze it",
             )
+
+
+class AnySize(Fitting):
+    """Takes samples of every size that the model declares no number for: to see which sizes there are."""
+
+    def __init__(self, graph: Graph, frozen: Mapping[str, Array]) -> None:
+        self._dims = {name: tensor.shape for name, tensor in graph.inputs.items()}
+        ones = {
+            name: tuple(dim if isinstance(dim, int) else 1 for dim in dims or ())
+            for name, dims in self._dims.items()
+        }
+        super().__init__(graph, ones, frozen)
+
+    def _fits(self, name: str, shape: Shape) -> bool:
+        dims = self._dims[name]
+        return dims is None or (
+            len(shape) == len(dims)
+            and all(not isinstance(d, int) or d == size for d, size in zip(dims, shape, strict=True))
+        )
+
+    def _filled(self, name: str, array: Array) -> Array:  # noqa: ARG002 - as it is
+        return array
 
 
 def _check_finite(name: str, array: Array, where: str) -> None:

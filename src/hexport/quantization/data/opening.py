@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 from hexport import zoo
@@ -13,7 +14,7 @@ from hexport.preparation.samples import BadSamples
 from hexport.quantization.data.archive import Archive
 from hexport.quantization.data.array_folder import ArrayFolder, InputFolders
 from hexport.quantization.data.calibration import CalibrationData
-from hexport.quantization.data.fitting import Fitting
+from hexport.quantization.data.fitting import AnySize, Fitting
 from hexport.quantization.data.live import Live, describe, load_named, looks_named
 from hexport.quantization.data.picture_folder import SUFFIXES, PictureFolder
 from hexport.quantization.data.preprocessing import IN_FOLDER, Preprocess, find_preprocess
@@ -34,14 +35,16 @@ def open_calibration(
     *,
     preprocess: Preprocess | Path | str | None = None,
     limit: int | None = None,
+    fill: Mapping[str, Mapping[int, int | float | bool]] | None = None,
 ) -> CalibrationData:
     """Calibration data for the inputs of ``graph`` at ``shapes``, at most ``limit`` samples of it.
 
+    ``fill``: axes of inputs along which smaller samples are filled up, and with what.
     ``source`` is a path, ``"MODULE:CALLABLE"``, ``"zoo:NAME"``, or any callable, iterable or reader.
     """
     if limit is not None and limit < 1:
         raise UsageError(f"{limit} samples cannot be used", next="ask for at least one")
-    fitting = Fitting(graph, shapes, frozen)
+    fitting = Fitting(graph, shapes, frozen, fill)
     declared = Path(preprocess) if isinstance(preprocess, str) else preprocess
     found = _find(source, fitting, declared, limit)
     if declared is not None and not isinstance(found, PictureFolder):
@@ -135,3 +138,22 @@ def _left_out(paths: list[Path]) -> tuple[str, ...]:
         return ()
     named = ", ".join(path.name for path in paths[:3]) + (", …" if len(paths) > 3 else "")
     return (f"{len(paths)} other file(s) or folder(s) are left out: {named}",)
+
+
+def sample_shapes(
+    source: object, graph: Graph, frozen: Mapping[str, Array], *, limit: int | None = None
+) -> Iterator[dict[str, Shape]]:
+    """The shapes of the samples, which may differ from one to the next in every dim that has no number."""
+    if isinstance(source, str) and source.startswith(ZOO):
+        found: Iterable[Mapping[str, Array]] = zoo.inputs(source.removeprefix(ZOO), count=limit or ZOO_COUNT)
+        yield from ({name: array.shape for name, array in sample.items()} for sample in found)
+        return
+    if isinstance(source, Iterator):
+        raise UsageError(
+            "the samples can be read only once, and their sizes must be known before they are used",
+            next="give a callable or a list instead of a generator, or name the sizes",
+        )
+    fitting = AnySize(graph, frozen)
+    for number, one in enumerate(islice(_find(source, fitting, None, limit).read(), limit)):
+        sample = fitting.fit(one, number)
+        yield {name: sample[name].shape for name in fitting.free}

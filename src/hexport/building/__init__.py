@@ -1,0 +1,1 @@
+"""``build``: from a model to a package that can be shipped."""

@@ -1,0 +1,202 @@
+"""The work: every bucket made ready, compiled for every chip, and verified."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hexport import facts
+from hexport.backend.failures import CompileFailed
+from hexport.building.assembling import ForChip
+from hexport.building.buckets import Sizes
+from hexport.building.inputs import Inputs, open_inputs
+from hexport.building.order import Order
+from hexport.building.padding_proof import Proof, prove
+from hexport.building.sharing import adopt
+from hexport.building.shortening import shortened
+from hexport.building.steps import CompiledFiles, Ready, Steps
+from hexport.compiling.options import CompileOptions
+from hexport.model import read
+from hexport.model.external import data_files
+from hexport.model.reference import cpu_session
+from hexport.quantization.plan import SCHEMES
+from hexport.toolchain import Limits
+
+if TYPE_CHECKING:
+    from hexport.backend.sample_files import Sample
+    from hexport.observe.comparing import Outputs
+
+_BESIDE_SHARED = "16a8w"
+"""The base of a bucket whose every node is settled by another's decisions."""
+
+
+@dataclass
+class Making:
+    """One build at work."""
+
+    order: Order
+    steps: Steps
+    options: CompileOptions
+    folder: Path
+    limits: Limits
+    share: bool
+    preprocess: Path | None = None
+    samples: int | None = None
+    notes: list[str] = field(default_factory=list)
+    shortfalls: list[str] = field(default_factory=list)
+    reports: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def largest(self) -> Sizes:
+        return self.order.buckets[-1]
+
+    def open(self) -> AbstractContextManager[Inputs]:
+        """Inputs at the largest bucket's sizes."""
+        order = self.order
+        return open_inputs(
+            order.source,
+            order.name,
+            order.calib,
+            self.largest,
+            order.frozen,
+            order.fill,
+            self.preprocess,
+            self.samples,
+            self.folder,
+        )
+
+    def inputs_at(self, sizes: Sizes, whole: Inputs) -> AbstractContextManager[Inputs]:
+        """The same inputs, cut to a smaller bucket's sizes."""
+        order, data = self.order, whole.data
+        dims = {dim: sizes.dims[dim] for dim in order.varied}
+
+        def smaller() -> Iterator[Sample]:
+            assert data is not None
+            return (shortened(sample, order.places, dims) for sample in data)
+
+        calib = None if data is None else smaller
+        return open_inputs(order.source, order.name, calib, sizes, order.frozen, {}, None, None, self.folder)
+
+    def make_all(self, whole: Inputs, opened: Mapping[str, Inputs]) -> list[ForChip]:
+        """Every chip's; those of one generation are compiled from the same models."""
+        ready: dict[tuple[int, bool], dict[str, Path]] = {}
+        found = []
+        for soc in self.order.chips:
+            generation = (soc.htp_arch, soc.float)
+            if generation not in ready:
+                ready[generation] = self.make_ready(soc, whole, opened)
+            compiled, shared = self.compile(soc, ready[generation])
+            found.append(ForChip(soc, compiled, ready[generation], shared))
+        return found
+
+    def prove_padding(self, whole: Inputs) -> tuple[Proof, ...]:
+        """Whether sizes between the buckets may be filled up, dim by dim."""
+        order = self.order
+        if not order.varied:
+            return ()
+        session = cpu_session(order.source.path)
+        names = [output.name for output in session.get_outputs()]
+
+        def run(samples: Sequence[Sample]) -> list[Outputs | None]:
+            found: list[Outputs | None] = []
+            for sample in samples:
+                try:
+                    found.append(dict(zip(names, session.run(None, dict(sample)), strict=True)))
+                except Exception:  # noqa: BLE001 - onnxruntime's errors have no common base
+                    found.append(None)
+            return found
+
+        sample = dict(whole.verifying[0])
+        return tuple(prove(dim, order.places, order.buckets, sample, order.pad, run) for dim in order.varied)
+
+    def make_ready(self, soc: facts.Soc, whole: Inputs, opened: Mapping[str, Inputs]) -> dict[str, Path]:
+        """Bucket -> the model that is compiled, for chips of one generation."""
+        if not self.order.is_integer:
+            found = {
+                sizes.name: self.steps.in_float(
+                    soc, sizes, opened[sizes.name].proofs, opened[sizes.name].proofs_digest
+                )
+                for sizes in self.order.buckets
+            }
+        else:
+            found = self._quantised(soc, whole, opened)
+        for name, ready in found.items():
+            self.reports[f"{name}/{soc.chip}"] = ready.report
+            self.notes += [f"{name}: {w}" if found.keys() - {name} else w for w in ready.report["warnings"]]
+        return self._named({name: ready.path for name, ready in found.items()}, soc)
+
+    def compile(self, soc: facts.Soc, models: Mapping[str, Path]) -> tuple[CompiledFiles, bool]:
+        """Context binaries; and whether the buckets share one."""
+        paths = list(models.values())
+        if self.share and len(paths) > 1:
+            try:
+                return self.steps.compiled(paths, soc, self.options, share=True), True
+            except CompileFailed as error:
+                self.notes.append(f"{soc.chip}: the buckets have a binary each, sharing failed: {error.why}")
+        return self.steps.compiled(paths, soc, self.options, share=False), False
+
+    def _quantised(self, soc: facts.Soc, whole: Inputs, opened: Mapping[str, Inputs]) -> dict[str, Ready]:
+        order, wishes = self.order, self.order.wishes
+        assert whole.data is not None
+        first = self.steps.in_integers(soc, self.largest, whole.data, wishes)
+        if not first.report["met"]:
+            self.shortfalls.append(_short(first.report, soc))
+        chosen = str(first.report["chosen"])
+        found = {self.largest.name: first}
+        for sizes in order.buckets[:-1]:
+            at = opened[sizes.name]
+            if chosen == "fp16":
+                found[sizes.name] = self.steps.in_float(soc, sizes, at.proofs, at.proofs_digest)
+                continue
+            assert at.data is not None
+            assert first.decisions is not None
+            base = replace(
+                wishes,
+                scheme=chosen if chosen in SCHEMES else _BESIDE_SHARED,
+                min_sqnr=None,
+                metric=None,
+                max_drop=None,
+            )
+            settled = self._settled(first.decisions, soc)
+            ready = self.steps.in_integers(soc, sizes, at.data, base, settled)
+            path = self.folder / f"{sizes.name}.{soc.chip}.adopted.onnx"
+            alone = adopt(ready.path, first.path, path)
+            if alone > ready.path.stat().st_size / 10:
+                self.notes.append(
+                    f"{sizes.name}: {alone / 1e6:.1f} MB of its weights are not those of {self.largest.name}"
+                )
+            found[sizes.name] = replace(ready, path=path)
+        return {sizes.name: found[sizes.name] for sizes in order.buckets}
+
+    def _settled(self, decisions: Path, soc: facts.Soc) -> Path:
+        """The largest bucket's decisions for the others, whose graphs may lack some of the nodes."""
+        document = json.loads(decisions.read_text("utf-8"))
+        path = self.folder / f"{soc.chip}.settled.json"
+        path.write_text(json.dumps({**document, "partial": True}, sort_keys=True), "utf-8")
+        return path
+
+    def _named(self, models: Mapping[str, Path], soc: facts.Soc) -> dict[str, Path]:
+        """The same models in files with their buckets' names, by which graphs and binaries are called."""
+        found = {}
+        for name, path in models.items():
+            place = self.folder / soc.chip / name
+            place.mkdir(parents=True, exist_ok=True)
+            for data in data_files(read(path)):
+                shutil.copyfile(data, place / data.name)
+            found[name] = Path(shutil.copyfile(path, place / f"{name}.onnx"))
+        return found
+
+
+def _short(report: Mapping[str, Any], soc: facts.Soc) -> str:
+    if report["failure"]:
+        return f"{soc.chip}: the quantised model fails on the NPU, {report['failure']}"
+    if report["max_drop"] is not None:
+        return f"{soc.chip}: the metric loses {report['metric_drop']}, {report['max_drop']} was allowed"
+    return (
+        f"{soc.chip}: the best that was found has {report['sqnr_db']} dB, {report['goal_db']} were asked for"
+    )

@@ -1,0 +1,164 @@
+"""``build``: prepare, quantise, compile, verify, package."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from hexport.building.assembling import ForChip
+from hexport.building.making import Making
+from hexport.building.order import take_order
+from hexport.building.outcome import Built
+from hexport.building.packing import make_contract, put_together, scheme_said
+from hexport.building.padding_proof import Proof
+from hexport.building.steps import Steps
+from hexport.building.verifying import Verifier
+from hexport.building.wishes import Wishes
+from hexport.compiling.options import CompileOptions
+from hexport.model.dims import Shape
+from hexport.packaging.manifest import Number, Verification
+from hexport.packaging.writing import package_aside
+from hexport.quantization.judging import Metric
+from hexport.toolchain import Limits
+
+__all__ = ["Built", "build"]
+
+
+def build(
+    model: str | Path,
+    *,
+    output: Path,
+    targets: Sequence[str | int],
+    scheme: str | None = None,
+    calib: object = None,
+    min_sqnr: float | None = None,
+    metric: str | Metric | None = None,
+    max_drop: float | None = None,
+    override: Path | None = None,
+    keep_float: Sequence[str] = (),
+    effort: str = "normal",
+    dims: Mapping[str, int] | None = None,
+    input_shapes: Mapping[str, Shape] | None = None,
+    freeze: Mapping[str, str] | None = None,
+    buckets: Mapping[str, Sequence[int]] | str | None = None,
+    pad: Mapping[str, Number] | None = None,
+    preprocess: Path | None = None,
+    samples: int | None = None,
+    with_cpu_model: bool = True,
+    share_weights: bool = True,
+    options: CompileOptions | None = None,
+    limits: Limits | None = None,
+    command: Sequence[str] = (),
+    say: Callable[[str], None] = lambda _: None,
+) -> Built:
+    """Write the package ``output``: it appears whole, or what was there before stays.
+
+    ``buckets``: dim -> sizes, or ``"auto"``; ``pad``: input -> what it is filled up with, 0 by default.
+    ``command``: the words that called for it, for the manifest.
+    """
+    began = time.perf_counter()
+    wishes = Wishes(scheme or "", min_sqnr, metric, max_drop, override, tuple(keep_float), effort)
+    order = take_order(
+        model,
+        Path(output),
+        targets,
+        wishes,
+        calib,
+        dims or {},
+        input_shapes or {},
+        freeze,
+        buckets,
+        pad or {},
+        samples,
+    )
+    limits = limits or Limits()
+    steps = Steps(order.source, order.name, order.freeze, limits, say)
+    with package_aside(order.output) as folder, tempfile.TemporaryDirectory(prefix="hexport-") as aside:
+        making = Making(
+            order, steps, options or CompileOptions(), Path(aside), limits, share_weights, preprocess, samples
+        )
+        with ExitStack() as stack:
+            whole = stack.enter_context(making.open())
+            opened = {making.largest.name: whole}
+            for sizes in order.buckets[:-1]:
+                opened[sizes.name] = stack.enter_context(making.inputs_at(sizes, whole))
+            proofs = making.prove_padding(whole)
+            contract = make_contract(order, proofs)
+            chips = making.make_all(whole, opened)
+            verifying = {name: inputs.verifying for name, inputs in opened.items()}
+            verifier = Verifier(order, steps, contract, limits)
+            found = [one for chip in chips for one in verifier.verify(chip, verifying)]
+        notes = [*order.notes, *making.notes, *_unreal(whole.real), *_cpu_nodes(chips)]
+        manifest = put_together(
+            order,
+            contract,
+            chips,
+            found,
+            verifier.output_shapes,
+            scheme_said(order, making.reports),
+            notes,
+            _report(making, chips, proofs),
+            command,
+            folder,
+            with_cpu_model=with_cpu_model,
+        )
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    shortfalls = (*making.shortfalls, *_shortfalls(found))
+    return Built(
+        order.output,
+        manifest,
+        not shortfalls,
+        shortfalls,
+        proofs,
+        order.source.path.stat().st_size,
+        size,
+        time.perf_counter() - began,
+        steps.made,
+        steps.taken,
+    )
+
+
+def _unreal(real: bool) -> list[str]:
+    if real:
+        return []
+    return ["it was verified on random inputs, which show little; give real ones with --calib"]
+
+
+def _cpu_nodes(chips: Sequence[ForChip]) -> list[str]:
+    """What does not run on the NPU, with the backend's reason."""
+    notes = []
+    for chip in chips:
+        for made in chip.compiled.artefacts:
+            for model in made["models"]:
+                nodes = model["cpu_nodes"]
+                if nodes:
+                    first = nodes[0]
+                    notes.append(
+                        f"{chip.soc.chip}, {Path(model['source']).stem}: {len(nodes)} nodes run on the CPU, "
+                        f"first {first['op']} `{first['name']}`: {first['reason']}"
+                    )
+    return notes
+
+
+def _shortfalls(found: Sequence[Verification]) -> list[str]:
+    said = []
+    for one in found:
+        if not one.passed:
+            worst = min((o.sqnr_db for o in one.outputs), key=lambda db: -1e9 if isinstance(db, str) else db)
+            asked = "of no use" if one.min_sqnr_db is None else f"{one.min_sqnr_db:g} dB were asked for"
+            figure = worst if isinstance(worst, str) else f"{worst:.1f} dB"
+            said.append(f"{one.target}, {one.bucket}: {figure} on the simulator, {asked}")
+    return said
+
+
+def _report(making: Making, chips: Sequence[ForChip], proofs: Sequence[Proof]) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "steps": making.reports,
+        "compiled": {chip.soc.chip: chip.compiled.report for chip in chips},
+        "padding": [proof.to_json() for proof in proofs],
+    }

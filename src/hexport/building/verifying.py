@@ -1,0 +1,128 @@
+"""Each bucket and chip on the simulator, against the original model on the CPU."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hexport import facts
+from hexport.backend.running import run_on_cpu, run_on_htp
+from hexport.building.assembling import ForChip
+from hexport.building.buckets import Sizes
+from hexport.building.order import Order
+from hexport.building.shortening import shortened
+from hexport.building.steps import Steps
+from hexport.model import read
+from hexport.observe.comparing import compare
+from hexport.observe.decibels import finite
+from hexport.packaging.manifest import Contract, OutputFigure, Verification
+from hexport.preparation.kept import model_digest
+from hexport.runtime.padding import cut, pad, pad_values
+from hexport.storage import file_digest, key_of
+from hexport.toolchain import Limits
+
+if TYPE_CHECKING:
+    from hexport.backend.sample_files import Sample
+
+USELESS_DB = 10.0
+"""Where no accuracy was asked for: less than this is of no use to anybody."""
+SIMULATOR = "simulator"
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """Runs what was built beside what it was built from."""
+
+    order: Order
+    steps: Steps
+    contract: Contract
+    limits: Limits
+    output_shapes: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
+    """Bucket -> output -> its shape at the bucket's own sizes; known when it was verified."""
+
+    def verify(self, chip: ForChip, samples: Mapping[str, Sequence[Sample]]) -> Iterator[Verification]:
+        """Every bucket at its own sizes, and filled up from smaller ones where the contract allows it."""
+        for sizes in self.order.buckets:
+            model = chip.model_to_run(sizes.name)
+            yield self._one(chip.soc, model, sizes, samples[sizes.name], {})
+            if dims := self._smaller(sizes):
+                true = shortened(samples[sizes.name][0], self.order.places, dims)
+                yield self._one(chip.soc, model, sizes, [true], dims)
+
+    def _smaller(self, sizes: Sizes) -> dict[str, int]:
+        """Sizes below the bucket's, of the dims that are filled up."""
+        filled = {crop.dim for crop in self.contract.crops} | {
+            dim
+            for dim in self.order.varied
+            for padding in self.contract.padding
+            if (padding.input, padding.axis) in self.order.places[dim]
+        }
+        return {dim: size - max(1, size // 4) for dim in filled if (size := sizes.dims[dim]) > 1}
+
+    def _one(
+        self, soc: facts.Soc, model: Path, sizes: Sizes, samples: Sequence[Sample], dims: dict[str, int]
+    ) -> Verification:
+        key = key_of(
+            "verify",
+            source=model_digest(self.order.source),
+            model=model_digest(read(model)),
+            binaries=sorted(file_digest(path) for path in model.parent.glob("*.bin")),
+            soc=soc.soc_model,
+            samples=_digest(samples),
+            dims=dims,
+            contract=repr(self.contract),
+        )
+        measured = self.steps.kept("verify", key, lambda: self._measure(soc, model, sizes, samples, dims))
+        if not dims:
+            self.output_shapes[sizes.name] = {o["name"]: tuple(o["shape"]) for o in measured["outputs"]}
+        asked, lowest = self.order.wishes.min_sqnr, measured["lowest_db"]
+        enough = USELESS_DB if asked is None else asked
+        passed = lowest == "exact" or (isinstance(lowest, float | int) and lowest >= enough)
+        figures = tuple(
+            OutputFigure(o["name"], o["sqnr_db"], o["max_abs_error"]) for o in measured["outputs"]
+        )
+        return Verification(soc.chip, sizes.name, SIMULATOR, len(samples), asked, passed, figures, dims)
+
+    def _measure(
+        self, soc: facts.Soc, model: Path, sizes: Sizes, samples: Sequence[Sample], dims: dict[str, int]
+    ) -> dict[str, Any]:
+        self.steps.say(f"{soc.chip}: verifying {sizes.name} on the simulator")
+        reference = run_on_cpu(self.order.source.path, samples, limits=self.limits).outputs
+        values = pad_values(self.contract)
+        filled = [
+            {
+                name: pad(array, sizes.shapes[name], values.get(name, {}))
+                for name, array in sample.items()
+                if name not in self.order.frozen
+            }
+            for sample in samples
+        ]
+        got = run_on_htp(model, filled, soc, limits=self.limits).outputs
+        found = compare(reference, [cut(outputs, self.contract, dims) for outputs in got])
+        return {
+            "lowest_db": finite(found.lowest_db),
+            "outputs": [
+                {
+                    "name": o.name,
+                    "sqnr_db": finite(o.lowest_db),
+                    "max_abs_error": _number(o.worst_error),
+                    "shape": reference[0][o.name].shape,
+                }
+                for o in found.outputs
+            ],
+        }
+
+
+def _digest(samples: Sequence[Sample]) -> str:
+    total = hashlib.sha256()
+    for sample in samples:
+        for name, array in sorted(sample.items()):
+            total.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return total.hexdigest()
+
+
+def _number(value: float) -> float | None:
+    return value if value == value and abs(value) != float("inf") else None

@@ -1,0 +1,1 @@
+"""``compile``: context binaries for chips, and the proof of what they are."""

@@ -1,0 +1,1 @@
+"""Running packages, with the core install only."""

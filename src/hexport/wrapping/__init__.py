@@ -1,0 +1,1 @@
+"""Context binaries that other tools made become models that ONNX Runtime loads."""
