@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexport.building.buckets import Sizes
-from hexport.model import Graph, Model
+from hexport.model import Model
 from hexport.packaging.manifest import Number
 from hexport.preparation.samples import COUNT, find_samples
 from hexport.quantization.data import CalibrationData, open_calibration
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hexport.backend.sample_files import Sample
 
 VERIFYING = 2
-"""Samples that a bucket is verified on: the simulator takes up to half a minute for each."""
+"""Samples that a bucket is verified on."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,14 @@ class Inputs:
     proofs: Path | None
     """What changes to the model are proved on; None: prepare finds its own."""
     proofs_digest: str
-    verifying: tuple[Sample, ...]
+    samples: tuple[Sample, ...]
+    """A few: what is verified on comes from them."""
     real: bool
+
+    @property
+    def verifying(self) -> tuple[Sample, ...]:
+        """The simulator takes up to half a minute for each."""
+        return self.samples[-VERIFYING:]
 
 
 @contextmanager
@@ -55,7 +61,7 @@ def open_inputs(
     graph = source.graph
     if calib is None:
         found = find_samples(name, graph, sizes.shapes, frozen, None)
-        yield Inputs(None, None, _digest_of_none(name), found.values[:VERIFYING], found.real)
+        yield Inputs(None, None, _digest_of_none(name), found.values, found.real)
         return
     with open_calibration(
         calib, graph, sizes.shapes, frozen, preprocess=preprocess, limit=limit, fill=fill
@@ -65,20 +71,10 @@ def open_inputs(
         digest = write_proofs(data, free, proofs)
         # The last ones: changes are proved on the first, and most of what is fitted is fitted to those.
         last: deque[Any] = deque(data, maxlen=VERIFYING)
-        yield Inputs(data, proofs, digest, _verifying(name, graph, sizes, frozen, tuple(last)), True)
-
-
-def _verifying(
-    name: str,
-    graph: Graph,
-    sizes: Sizes,
-    frozen: Mapping[str, NDArray[np.generic]],
-    last: tuple[Sample, ...],
-) -> tuple[Sample, ...]:
-    """Inputs of the zoo that no step has seen, where it has some."""
-    if not name.startswith(PREFIX):
-        return last
-    return find_samples(name, graph, sizes.shapes, frozen, None).values[:VERIFYING]
+        if str(calib).startswith(PREFIX):
+            # The zoo has inputs that no step has seen.
+            last = deque(find_samples(str(calib), graph, sizes.shapes, frozen, None).values)
+        yield Inputs(data, proofs, digest, tuple(last), True)
 
 
 def _digest_of_none(name: str) -> str:

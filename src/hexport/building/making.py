@@ -72,14 +72,14 @@ class Making:
 
     def inputs_at(self, sizes: Sizes, whole: Inputs) -> AbstractContextManager[Inputs]:
         """The same inputs, cut to a smaller bucket's sizes."""
-        order, data = self.order, whole.data
+        order = self.order
         dims = {dim: sizes.dims[dim] for dim in order.varied}
+        every = whole.samples if whole.data is None else whole.data
 
         def smaller() -> Iterator[Sample]:
-            assert data is not None
-            return (shortened(sample, order.places, dims) for sample in data)
+            return (shortened(sample, order.places, dims) for sample in every)
 
-        calib = None if data is None else smaller
+        calib = smaller if whole.real else None
         return open_inputs(order.source, order.name, calib, sizes, order.frozen, {}, None, None, self.folder)
 
     def make_all(self, whole: Inputs, opened: Mapping[str, Inputs]) -> list[ForChip]:
@@ -125,9 +125,13 @@ class Making:
             }
         else:
             found = self._quantised(soc, whole, opened)
+        said: dict[str, list[str]] = {}
         for name, ready in found.items():
             self.reports[f"{name}/{soc.chip}"] = ready.report
-            self.notes += [f"{name}: {w}" if found.keys() - {name} else w for w in ready.report["warnings"]]
+            for warning in ready.report["warnings"]:
+                said.setdefault(warning, []).append(name)
+        for warning, names in said.items():
+            self.notes.append(warning if len(names) == len(found) else f"{', '.join(names)}: {warning}")
         return self._named({name: ready.path for name, ready in found.items()}, soc)
 
     def compile(self, soc: facts.Soc, models: Mapping[str, Path]) -> tuple[CompiledFiles, bool]:
