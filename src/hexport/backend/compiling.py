@@ -18,7 +18,7 @@ from hexport.backend.context_binary import ContextBinary, ContextReply, ContextR
 from hexport.backend.context_model import ContextModel, read_context_model
 from hexport.backend.native_log import NativeLog, read_native_log
 from hexport.backend.op_trace import OpTrace, read_op_trace
-from hexport.backend.probe import _infer_types
+from hexport.backend.probe import infer_types
 from hexport.backend.requests import AssignedNode, AssignedPart, CompileReply, CompileRequest
 from hexport.model.graph import TensorType
 from hexport.model.staging import StagedModel
@@ -114,13 +114,13 @@ def _sharing(share: bool, *, last: bool) -> dict[str, str]:
     return {"ep.share_ep_contexts": "1", **({"ep.stop_share_ep_contexts": "1"} if last else {})}
 
 
-def infer_types(
+def infer_all_types(
     staged: Sequence[StagedModel], workdir: Path, *, limits: Limits | None = None
 ) -> tuple[list[dict[str, TensorType]], list[str]]:
     """Every tensor's type, model by model; and what could not be told."""
     notes: list[str] = []
     with Worker(MODULE, workdir / "shapes.log", limits=limits) as worker:
-        return [_infer_types(worker, one, notes) for one in staged], notes
+        return [infer_types(worker, one, notes) for one in staged], notes
 
 
 def _read_binary(

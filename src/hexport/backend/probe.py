@@ -77,7 +77,7 @@ def probe(
     request = _request(staged, target, workdir, options or {}, files)
     notes: list[str] = []
     with Worker(MODULE, log, limits=limits) as worker:
-        types = _infer_types(worker, staged, notes)
+        types = infer_types(worker, staged, notes)
         try:
             reply = _create(worker, request)
             contexts = _read_contexts(worker, workdir)
@@ -126,7 +126,7 @@ def _request(
     return SessionRequest(str(staged.model), staged.data_folder_if_needed, accepted, session, samples=files)
 
 
-def _infer_types(worker: Worker, staged: StagedModel, notes: list[str]) -> dict[str, TensorType]:
+def infer_types(worker: Worker, staged: StagedModel, notes: list[str]) -> dict[str, TensorType]:
     request = ShapesRequest(str(staged.exposed), staged.data_folder_if_needed)
     reply = from_plain(ShapesReply, call(worker, "infer_shapes", request))
     if reply.not_runnable:

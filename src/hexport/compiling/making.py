@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hexport.backend.compiling import Batch, Order, Product, compile_batch, infer_types
+from hexport.backend.compiling import Batch, Order, Product, compile_batch, infer_all_types
 from hexport.backend.failures import BackendError, CompileFailed, ModelRejected
 from hexport.backend.probe import Evidence
 from hexport.compiling.bodies import NO_FOLDING, with_own_constants
@@ -20,8 +20,7 @@ from hexport.model import Model, TensorType
 from hexport.model.dims import Shape
 from hexport.model.scheme import scheme_of
 from hexport.model.staging import StagedModel, stage
-from hexport.observe.check import _explained as explained
-from hexport.observe.check import _verdict as verdict_of
+from hexport.observe.check import explained, make_verdict
 from hexport.observe.verdict import Verdict
 from hexport.toolchain import Limits, WorkerError
 from hexport.toolchain.last_words import last_words
@@ -61,7 +60,7 @@ def stock_up(sources: Sequence[Source], settings: Settings) -> Stock:
     models = settings.folder / "models"
     models.mkdir()
     staged = {s.name: _stage(s.model, s.shapes, models / s.name) for s in sources}
-    types, notes = infer_types(list(staged.values()), settings.folder, limits=settings.limits)
+    types, notes = infer_all_types(list(staged.values()), settings.folder, limits=settings.limits)
     said = (*(note for source in sources for note in source.notes), *notes)
     return Stock(staged, dict(zip(staged, types, strict=True)), said)
 
@@ -178,7 +177,7 @@ def _verdict(job: Job, source: Source, product: Product, attempt: _Attempt, stoc
         notes=(f"{source.given}: {attempt.note}",) if attempt.note else (),
     )
     scheme = scheme_of(source.model.graph, types)
-    return verdict_of(source.given, source.model, job.chips[0], scheme, source.shapes, evidence, [])
+    return make_verdict(source.given, source.model, job.chips[0], scheme, source.shapes, evidence, [])
 
 
 def _refuse_nothing(source: Source, product: Product, verdict: Verdict, log: Path) -> None:

@@ -57,7 +57,7 @@ def check(
     evidence = _ask(source, shapes, soc, (), limits, native_log)
     found = scheme_of(source.graph, evidence.types)
     _refuse_other_scheme(scheme, found)
-    return _verdict(str(model), source, soc, found, shapes, evidence, notes)
+    return make_verdict(str(model), source, soc, found, shapes, evidence, notes)
 
 
 def check_and_run(
@@ -71,7 +71,7 @@ def check_and_run(
     shapes = fix_shapes(source.graph, {}, {}, "")
     evidence = _ask(source, shapes, soc, samples, limits)
     scheme = scheme_of(source.graph, evidence.types)
-    return _verdict(str(path), source, soc, scheme, shapes, evidence, []), evidence.outputs
+    return make_verdict(str(path), source, soc, scheme, shapes, evidence, []), evidence.outputs
 
 
 def _ask(
@@ -87,13 +87,13 @@ def _ask(
         try:
             return probe(stage(source, shapes, workdir), soc, workdir, samples=samples, limits=limits)
         except BackendError as error:
-            raise _explained(error, source.graph, soc) from error
+            raise explained(error, source.graph, soc) from error
         finally:
             if native_log is not None:
                 keep_logs({"check": workdir / "native.log"}, native_log)
 
 
-def _explained(error: BackendError, graph: Graph, soc: facts.Soc) -> BackendError:
+def explained(error: BackendError, graph: Graph, soc: facts.Soc) -> BackendError:
     """The same error, with what only this side knows: the chip has no float, and the model is float."""
     if not soc.float and scheme_of(graph, {}) == "fp16":
         error.why = f"{soc.chip} has no float arithmetic on its NPU, and the model is float\n{error.why}"
@@ -119,7 +119,7 @@ def _refuse_other_scheme(asked: str | None, found: str) -> None:
         )
 
 
-def _verdict(
+def make_verdict(
     name: str,
     model: Model,
     soc: facts.Soc,
