@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from hexport.preparation.verb import prepare as prepare
     from hexport.quantization.verb import quantize as quantize
     from hexport.snippets.verb import snippet as snippet
+    from hexport.storage.upkeep import cache as cache
+    from hexport.verification.verb import verify as verify
     from hexport.wrapping.verb import wrap as wrap
 
 # Public name -> the module that has it.
 _WHERE = {
     "build": "hexport.building.verb",
+    "cache": "hexport.storage.upkeep",
     "check": "hexport.observe.check",
     "compile": "hexport.compiling.verb",
     "doctor": "hexport.diagnosis",
@@ -41,6 +44,7 @@ _WHERE = {
     "snippet": "hexport.snippets.verb",
     "targets": "hexport.facts",
     "unpack": "hexport.packaging",
+    "verify": "hexport.verification.verb",
     "wrap": "hexport.wrapping.verb",
 }
 
@@ -48,6 +52,7 @@ __all__ = [
     "HexportError",
     "__version__",
     "build",
+    "cache",
     "check",
     "compile",
     "doctor",
@@ -59,6 +64,7 @@ __all__ = [
     "snippet",
     "targets",
     "unpack",
+    "verify",
     "wrap",
 ]
 

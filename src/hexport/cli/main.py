@@ -34,10 +34,12 @@ VERBS: dict[str, str] = {
     "build": "From a model to a package: prepare, quantise, compile, verify.",
     "quantize": "Write a model in integers, as exact as asked for, judged on the NPU's own arithmetic.",
     "compile": "Compile models for chips, and prove from the binaries what they are.",
+    "verify": "Compare a package or a model with its reference on the same inputs.",
     "inspect": "Tell what a file or folder is, and what is inside.",
     "pack": "Make one zip of a package, and a package of such a zip.",
     "snippet": "Print a program that calls a package, in C++, C#, Kotlin or Python.",
     "wrap": "Make ONNX models that call a context binary of Qualcomm's own tools.",
+    "cache": "See and clear what hexport keeps on this machine.",
     "debug": "Cut a model that fails down to the smallest piece that still does.",
 }
 

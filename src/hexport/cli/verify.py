@@ -1,0 +1,92 @@
+"""``hexport verify``: a package or a model beside its reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hexport.cli.main import EXIT_OK, EXIT_SHORT
+from hexport.cli.model_options import (
+    dims_option,
+    input_shapes_option,
+    limits_options,
+    make_limits,
+    target_option,
+)
+from hexport.cli.output import console, json_option, print_json, waiting
+
+
+@click.command()
+@click.argument("thing", metavar="PKG|MODEL")
+@click.option("--reference", metavar="MODEL", help="The original. [default: a package's own CPU model]")
+@click.option(
+    "--inputs",
+    type=click.Path(path_type=Path),
+    metavar="F.npz",
+    help="One array an input; the first axis counts samples.",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["simulator", "cpu"]),
+    default="simulator",
+    show_default=True,
+    help="What runs PKG|MODEL; the reference always runs on the CPU.",
+)
+@click.option("--min-sqnr", type=float, metavar="DB", help="The least for every output and sample.")
+@click.option("--rtol", type=float, metavar="X", help="Allowed error, relative to the reference.")
+@click.option("--atol", type=float, metavar="Y", help="Allowed error beyond that.")
+@target_option(required=False)
+@click.option("--bucket", metavar="NAME", help="Of a package. [default: the smallest that fits]")
+@click.option("--samples", type=int, metavar="N", help="How many to use. [default: all of F.npz, else 3]")
+@dims_option
+@input_shapes_option
+@limits_options
+@json_option
+def command(
+    thing: str,
+    reference: str | None,
+    inputs: Path | None,
+    backend: str,
+    min_sqnr: float | None,
+    rtol: float | None,
+    atol: float | None,
+    target: str | None,
+    bucket: str | None,
+    samples: int | None,
+    dims: dict[str, int],
+    input_shapes: dict[str, tuple[int, ...]],
+    timeout: float,
+    memory_limit: int | None,
+    as_json: bool,
+) -> int:
+    """Compare PKG or MODEL with its reference on the same inputs: PASSED (exit 0) or FAILED (exit 1).
+
+    PKG|MODEL runs on the simulator, in the NPU's own arithmetic; the reference on the CPU, in full precision.
+    For each output: the SQNR of the worst sample, the element that is furthest off, and the tolerance that
+    would pass.
+    """
+    from hexport.verification.verb import verify
+    from hexport.verification.view import show
+
+    with waiting(f"verifying {thing}"):
+        match = verify(
+            thing,
+            reference=reference,
+            inputs=inputs,
+            backend=backend,
+            min_sqnr=min_sqnr,
+            rtol=rtol,
+            atol=atol,
+            target=target,
+            bucket=bucket,
+            samples=samples,
+            dims=dims,
+            input_shapes=input_shapes,
+            limits=make_limits(timeout, memory_limit),
+        )
+    if as_json:
+        print_json(match.to_json())
+    else:
+        show(match, console())
+    return EXIT_OK if match.passed else EXIT_SHORT

@@ -1,0 +1,189 @@
+"""``verify``: a package or a model beside its reference, on the same inputs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hexport import zoo
+from hexport.backend.running import run_on_cpu
+from hexport.errors import UsageError
+from hexport.model import Graph, Model, TensorType, read
+from hexport.model.dims import Shape
+from hexport.toolchain import Limits
+from hexport.verification import inputs as given_inputs
+from hexport.verification.failures import NotVerifiable
+from hexport.verification.measuring import find
+from hexport.verification.model_subject import is_compiled, open_model
+from hexport.verification.outcome import Match, make_rule
+from hexport.verification.package_subject import open_subject
+from hexport.verification.subject import BACKENDS, SIMULATOR, Subject, is_quantised
+
+if TYPE_CHECKING:
+    from hexport.observe.comparing import Outputs
+    from hexport.verification.inputs import Inputs
+
+__all__ = ["Match", "verify"]
+
+_NO_NUMBERS = frozenset(("string", "sequence", "map", "optional", "sparse tensor"))
+
+
+def verify(
+    thing: str | Path,
+    *,
+    reference: str | Path | None = None,
+    inputs: str | Path | None = None,
+    backend: str = SIMULATOR,
+    min_sqnr: float | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    target: str | int | None = None,
+    bucket: str | None = None,
+    samples: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    input_shapes: Mapping[str, Shape] | None = None,
+    limits: Limits | None = None,
+) -> Match:
+    """Run ``thing`` on the simulator or the CPU, the reference on the CPU, and tell how far they are apart.
+
+    Without ``reference`` a package is compared with the CPU model inside it, a plain model with itself.
+    """
+    started, limits = time.perf_counter(), limits or Limits()
+    if backend not in BACKENDS:
+        raise UsageError(f"--backend {backend}: not known", next=f"use {' or '.join(BACKENDS)}")
+    make_rule(min_sqnr, rtol, atol, otherwise=None)  # a wrong wish is said before the work
+    given_inputs.check_count(samples)
+    sized = bool(dims or input_shapes)
+    if Path(thing).is_dir():
+        _refuse_sizes("a package has its own: choose one with --bucket", sized)
+        subject: Subject = open_subject(thing, backend, target, bucket)
+    else:
+        if bucket is not None:
+            raise UsageError(f"--bucket {bucket}: {thing} is a model, and only packages have buckets")
+        subject = open_model(thing, backend, target, dims or {}, input_shapes or {}, limits)
+    source, name = _reference(thing, subject, reference)
+    _refuse_other_than_tensors(name, source)
+    wanted = _wanted(subject, source)
+    if inputs is not None:
+        _refuse_sizes("the inputs have their own", sized)
+        found = given_inputs.read_inputs(Path(inputs), wanted, subject.frozen, samples)
+    else:
+        found = _made_inputs(thing, reference, subject, wanted, samples, sized)
+    expected = _run_reference(name, source, subject, found, limits)
+    ran = subject.run(found, limits)
+    _refuse_strangers(name, source, str(thing), ran.outputs)
+    rule = make_rule(min_sqnr, rtol, atol, otherwise=subject.asked_db)
+    return Match(
+        str(thing),
+        ran.what,
+        name,
+        backend,
+        ran.target,
+        ran.bucket,
+        len(found.samples),
+        found.origin,
+        found.real,
+        dict(ran.true_dims),
+        ran.npu_nodes,
+        ran.cpu_nodes,
+        rule,
+        find(expected, ran.outputs, rtol=rtol or 0.0, atol=atol or 0.0),
+        (*found.notes, *ran.notes),
+        time.perf_counter() - started,
+    )
+
+
+def _reference(thing: str | Path, subject: Subject, given: str | Path | None) -> tuple[Model, str]:
+    if given is None:
+        own = subject.own_reference
+        if own is None:
+            raise NotVerifiable(
+                f"there is nothing to compare {thing} with",
+                why="it holds no other form of the model that could be run there",
+                next="name the original: --reference MODEL",
+            )
+        return read(own), str(own)
+    if Path(given).is_dir():
+        raise UsageError(f"--reference {given} is a folder", next="name the original ONNX model")
+    source = read(zoo.resolve(given))
+    if is_compiled(source):
+        raise UsageError(
+            f"--reference {given} is compiled for the NPU",
+            why="the reference runs on the CPU, in full precision",
+            next="name the original ONNX model",
+        )
+    return source, str(given)
+
+
+def _refuse_sizes(why: str, sized: bool) -> None:
+    if sized:
+        raise UsageError("--dim and --input-shape are for random inputs of a model", why=why)
+
+
+def _wanted(subject: Subject, reference: Model) -> dict[str, TensorType]:
+    """What samples must hold: the inputs of both sides, with the sizes that either fixes."""
+    wanted = dict(subject.inputs)
+    for name, tensor in reference.graph.inputs.items():
+        if name not in subject.frozen:
+            wanted[name] = _narrower(wanted[name], tensor) if name in wanted else tensor
+    return wanted
+
+
+def _narrower(one: TensorType, other: TensorType) -> TensorType:
+    """What is wrong between the two is found when each is held against a sample."""
+    if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
+        return replace(one, shape=other.shape if one.shape is None else one.shape)
+    pairs = zip(one.shape, other.shape, strict=True)
+    return replace(
+        one, shape=tuple(a if isinstance(a, int) or not isinstance(b, int) else b for a, b in pairs)
+    )
+
+
+def _made_inputs(
+    thing: str | Path,
+    reference: str | Path | None,
+    subject: Subject,
+    wanted: Mapping[str, TensorType],
+    count: int | None,
+    sized: bool,
+) -> Inputs:
+    for name in (str(thing), str(reference)) if not sized else ():
+        found = given_inputs.zoo_inputs(name, wanted, count)
+        if found is not None and subject.takes(found.shapes):
+            return found
+    shapes = subject.sizes(Graph((), wanted, {}, {}))
+    return given_inputs.random_inputs(wanted, shapes, count)
+
+
+def _run_reference(
+    name: str, source: Model, subject: Subject, inputs: Inputs, limits: Limits
+) -> tuple[Outputs, ...]:
+    takes = {*source.graph.inputs, *source.defaults}
+    samples = [
+        {i: array for i, array in {**sample, **subject.frozen}.items() if i in takes}
+        for sample in inputs.samples
+    ]
+    given_inputs.refuse_misfits(f"the reference {name}", source.graph.inputs, samples[0])
+    return run_on_cpu(source.path, samples, optimize=not is_quantised(source), limits=limits).outputs
+
+
+def _refuse_other_than_tensors(name: str, source: Model) -> None:
+    for output, tensor in source.graph.outputs.items():
+        if tensor.dtype in _NO_NUMBERS:
+            raise NotVerifiable(
+                f"output {output!r} of the reference {name} is a {tensor.dtype}",
+                why="only tensors of numbers are compared",
+                next="cut the part of the model that makes it away, and compare the rest",
+            )
+
+
+def _refuse_strangers(name: str, source: Model, thing: str, got: tuple[Outputs, ...]) -> None:
+    if not set(source.graph.outputs) & set(got[0]):
+        raise UsageError(
+            f"{thing} and the reference {name} have no output in common",
+            why=f"{', '.join(got[0])} on one side, {', '.join(source.graph.outputs)} on the other",
+            next="name the model that it was made from",
+        )
