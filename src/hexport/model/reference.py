@@ -7,6 +7,7 @@ CPU provider can be crashed by a broken file.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,3 +31,9 @@ def cpu_session(model: Path, *, optimize: bool = True, threads: int = 0) -> Any:
     if not optimize:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+
+
+def run_each(session: Any, samples: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The outputs by name, sample by sample."""
+    names = [output.name for output in session.get_outputs()]
+    return [dict(zip(names, session.run(None, dict(sample)), strict=True)) for sample in samples]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from hexport import facts
-from hexport.model.reference import cpu_session
+from hexport.model.reference import cpu_session, run_each
 from hexport.observe.check import check_and_run
 from hexport.observe.comparing import Comparison, compare
 from hexport.observe.verdict import Verdict
@@ -29,9 +29,7 @@ Metric = Callable[["Sequence[Outputs]", Sequence[Sample]], float]
 
 def compare_on_cpu(path: Path, samples: Sequence[Sample], reference: Sequence[Outputs]) -> Comparison:
     """A function of its own, so that another process can be asked."""
-    session = cpu_session(path, optimize=False)
-    names = [output.name for output in session.get_outputs()]
-    return compare(reference, [dict(zip(names, session.run(None, dict(s)), strict=True)) for s in samples])
+    return compare(reference, run_each(cpu_session(path, optimize=False), samples))
 
 
 @dataclass

@@ -14,9 +14,9 @@ from pathlib import Path
 import onnx_ir as ir
 
 from hexport import facts
-from hexport.backend.running import run_on_cpu
 from hexport.errors import UsageError
 from hexport.model.dims import Shape
+from hexport.model.reference import cpu_session, run_each
 from hexport.preparation.saving import save
 from hexport.quantization.candidates import EFFORTS, Candidate, Effort, recipes_named
 from hexport.quantization.data import CalibrationData
@@ -152,7 +152,7 @@ def _set_up(
         name_nodes(each)
     inputs, data = set(ready.graph.inputs), ready.data
     held_out = list(islice(Part(data, inputs, held=True), _JUDGES))
-    reference = run_on_cpu(ready.path, held_out, limits=limits).outputs
+    reference = run_each(cpu_session(ready.path), held_out)
     judge = Judge(soc, held_out, reference, folder, limits)
     fit = Part(data, inputs, held=False)
 
