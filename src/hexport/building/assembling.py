@@ -11,9 +11,9 @@ from typing import Any
 
 from hexport import facts
 from hexport.building.buckets import Sizes
-from hexport.building.steps import CompiledFiles
-from hexport.building.weights_file import FILE, write_models
-from hexport.model import Model
+from hexport.building.digests import digest_of
+from hexport.building.steps import CompiledFiles, Steps
+from hexport.model import Model, read
 from hexport.model.external import data_files
 from hexport.packaging import artefact
 from hexport.packaging.manifest import (
@@ -25,8 +25,12 @@ from hexport.packaging.manifest import (
     SOURCE_MODEL,
     Artefact,
 )
+from hexport.storage import key_of
 
 MODELS = "models"
+FILE = "weights.data"
+"""The weights of all models that are there."""
+_CPU = "cpu.onnx"
 
 
 @dataclass(frozen=True)
@@ -84,42 +88,46 @@ def put_compiled(chip: ForChip, buckets: Sequence[Sizes], folder: Path) -> list[
     return found
 
 
-def put_models(
-    source: Model | None, chips: Sequence[ForChip], folder: Path, *, sources_too: bool
-) -> list[Artefact]:
+def put_models(source: Model | None, shared: Sequence[ForChip], folder: Path, steps: Steps) -> list[Artefact]:
     """The original for the CPU, and what was compiled where the binaries cannot be loaded by a simulator."""
-    place = folder / MODELS
-    if source is None and not sources_too:
-        return []
-    place.mkdir()
-    if not sources_too:
-        assert source is not None
-        return _copy_original(source, folder)
-    models = {"cpu.onnx": source.path} if source is not None else {}
+    models = {_CPU: source.path} if source is not None else {}
     of: dict[str, tuple[list[str], list[str]]] = {}
-    for chip in chips:
+    for chip in shared:
         for bucket, path in chip.ready.items():
             name = next((n for n, p in models.items() if p == path), f"{bucket}.{chip.soc.chip}.onnx")
             models[name] = path
             of.setdefault(name, ([], [bucket]))[0].append(chip.soc.chip)
-    write_models(models, place)
-    found = [artefact(folder, f"{MODELS}/cpu.onnx", CPU_MODEL)] if source is not None else []
+    if not models:
+        return []
+    made, place = _side_by_side(models, steps), folder / MODELS
+    place.mkdir()
+    files = [name for name in (*models, FILE) if (made / name).exists()]
+    for name in files:
+        shutil.copyfile(made / name, place / name)
+    found = [artefact(folder, f"{MODELS}/{_CPU}", CPU_MODEL)] if source is not None else []
     found += [
         artefact(folder, f"{MODELS}/{name}", SOURCE_MODEL, targets=targets, buckets=buckets)
         for name, (targets, buckets) in of.items()
     ]
-    return [*found, artefact(folder, f"{MODELS}/{FILE}", MODEL_DATA)]
-
-
-def _copy_original(source: Model, folder: Path) -> list[Artefact]:
-    shutil.copyfile(source.path, folder / MODELS / "cpu.onnx")
-    found = [artefact(folder, f"{MODELS}/cpu.onnx", CPU_MODEL)]
-    for data in data_files(source):
-        relative = data.relative_to(source.path.parent).as_posix()
-        (folder / MODELS / relative).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(data, folder / MODELS / relative)
-        found.append(artefact(folder, f"{MODELS}/{relative}", MODEL_DATA))
+    if FILE in files:
+        found.append(artefact(folder, f"{MODELS}/{FILE}", MODEL_DATA))
     return found
+
+
+def _side_by_side(models: Mapping[str, Path], steps: Steps) -> Path:
+    """A folder with all of them; one that is whole in one file stays as it is, byte for byte."""
+
+    def make(folder: Path) -> None:
+        if len(models) == 1 and not data_files(read(next(iter(models.values())))):
+            ((name, path),) = models.items()
+            shutil.copyfile(path, folder / name)
+            return
+        from hexport.building.weights_file import write_models
+
+        write_models(models, folder)
+
+    key = key_of("models", models={name: digest_of(path) for name, path in models.items()})
+    return steps.folder("models", key, make)
 
 
 def put_report(document: Mapping[str, Any], folder: Path) -> Artefact:

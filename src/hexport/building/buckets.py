@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -15,8 +16,11 @@ MOST = 64
 """Buckets of one package: each is compiled."""
 _PROPOSED = 4
 """Buckets that are proposed for one dim."""
+_LONGEST = 40
+"""Letters of a dim's name in a bucket's; all buckets have the same dims, so their sizes tell them apart."""
+_PLAIN = re.compile(r"[^A-Za-z0-9]+")
 _STEP = 8
-"""Proposed sizes are multiples of this: the NPU works on rows of so many."""
+"""Proposed sizes above it are multiples of it: the NPU works on rows of so many."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +63,19 @@ def expand(
 
 
 def propose(graph: Graph, seen: Iterable[Mapping[str, Shape]]) -> dict[str, list[int]]:
-    """Sizes for each dim that differs between samples: a quarter of the samples in each, rounded up."""
+    """Sizes for each dim, from those of samples: a quarter of the samples in each, rounded up."""
     met: dict[str, list[int]] = {}
     for shapes in seen:
         for dim, size in _dims_at(graph, shapes).items():
             met.setdefault(dim, []).append(size)
-    proposed = {}
-    for dim, sizes in met.items():
-        if len(set(sizes)) > 1:
-            ordered = sorted(sizes)
-            ends = [ordered[ceil(len(ordered) * (i + 1) / _PROPOSED) - 1] for i in range(_PROPOSED)]
-            proposed[dim] = sorted({ceil(end / _STEP) * _STEP for end in ends})
-    return proposed
+    return {dim: _quarters(sorted(sizes)) for dim, sizes in met.items()}
+
+
+def _quarters(ordered: Sequence[int]) -> list[int]:
+    if ordered[0] == ordered[-1]:
+        return [ordered[0]]
+    ends = (ordered[ceil(len(ordered) * (i + 1) / _PROPOSED) - 1] for i in range(_PROPOSED))
+    return sorted({end if end < _STEP else ceil(end / _STEP) * _STEP for end in ends})
 
 
 def _dynamic(graph: Graph) -> set[str]:
@@ -118,5 +123,5 @@ def _dims_at(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
 
 def _name(chosen: Sequence[tuple[str, int]]) -> str:
     """For files and graphs: letters, digits and dashes only."""
-    words = ["".join(c if c.isalnum() else "-" for c in name) + str(size) for name, size in chosen]
+    words = [f"{_PLAIN.sub('-', name)[:_LONGEST]}-{size}" for name, size in chosen]
     return "_".join(words) or "model"

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexport.building.buckets import Sizes
-from hexport.model import Model
+from hexport.model import Graph
 from hexport.packaging.manifest import Number
-from hexport.preparation.samples import COUNT, find_samples
-from hexport.quantization.data import CalibrationData, open_calibration
-from hexport.quantization.readying import write_proofs
+from hexport.preparation.samples import COUNT, Samples, find_samples
 from hexport.zoo.models import PREFIX
 
 if TYPE_CHECKING:
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hexport.backend.sample_files import Sample
+    from hexport.quantization.data import CalibrationData
 
 VERIFYING = 2
 """Samples that a bucket is verified on."""
@@ -32,11 +31,12 @@ class Inputs:
     """Samples at one bucket's sizes; frozen inputs are among them."""
 
     data: CalibrationData | None
-    proofs: Path | None
-    """What changes to the model are proved on; None: prepare finds its own."""
-    proofs_digest: str
+    """None: prepare finds its own to prove changes on."""
+    digest: str
+    """Of the data."""
     samples: tuple[Sample, ...]
     """A few: what is verified on comes from them."""
+    frozen: Mapping[str, NDArray[np.generic]]
     real: bool
 
     @property
@@ -47,7 +47,7 @@ class Inputs:
 
 @contextmanager
 def open_inputs(
-    source: Model,
+    graph: Graph,
     name: str,
     calib: object,
     sizes: Sizes,
@@ -55,26 +55,37 @@ def open_inputs(
     fill: Mapping[str, Mapping[int, Number]],
     preprocess: Path | None,
     limit: int | None,
-    folder: Path,
 ) -> Iterator[Inputs]:
     """The user's own, the zoo's, or random ones."""
-    graph = source.graph
     if calib is None:
         found = find_samples(name, graph, sizes.shapes, frozen, None)
-        yield Inputs(None, None, _digest_of_none(name), found.values, found.real)
+        values = found.values if found.real else _with_open_masks(found, graph, frozen).values
+        yield Inputs(None, _digest_of_none(name), values, frozen, found.real)
         return
+    from hexport.quantization.data import open_calibration
+
     with open_calibration(
         calib, graph, sizes.shapes, frozen, preprocess=preprocess, limit=limit, fill=fill
     ) as data:
-        proofs = folder / f"{sizes.name}.proofs.npz"
-        free = [name for name in graph.inputs if name not in frozen]
-        digest = write_proofs(data, free, proofs)
         # The last ones: changes are proved on the first, and most of what is fitted is fitted to those.
         last: deque[Any] = deque(data, maxlen=VERIFYING)
         if str(calib).startswith(PREFIX):
             # The zoo has inputs that no step has seen.
             last = deque(find_samples(str(calib), graph, sizes.shapes, frozen, None).values)
-        yield Inputs(data, proofs, digest, tuple(last), True)
+        yield Inputs(data, data.fingerprint, tuple(last), frozen, True)
+
+
+def _with_open_masks(found: Samples, graph: Graph, frozen: Mapping[str, Any]) -> Samples:
+    """Masks of ones: a random one may hide everything, and what comes of nothing means nothing."""
+    import numpy as np
+
+    masks = [
+        name
+        for name, tensor in graph.inputs.items()
+        if "mask" in name.lower() and name not in frozen and not tensor.dtype.startswith("float")
+    ]
+    values = tuple({**s, **{name: np.ones_like(s[name]) for name in masks}} for s in found.values)
+    return replace(found, values=values)
 
 
 def _digest_of_none(name: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +14,21 @@ from hexport import facts
 from hexport.backend.failures import CompileFailed
 from hexport.building.assembling import ForChip
 from hexport.building.buckets import Sizes
+from hexport.building.digests import digest_of, samples_digest
 from hexport.building.inputs import Inputs, open_inputs
 from hexport.building.order import Order
-from hexport.building.padding_proof import Proof, prove
-from hexport.building.sharing import adopt
+from hexport.building.padding_proof import Proof, prove, prove_together
 from hexport.building.shortening import shortened
 from hexport.building.steps import CompiledFiles, Ready, Steps
+from hexport.building.wishes import SCHEMES, Wishes
 from hexport.compiling.options import CompileOptions
 from hexport.model import read
 from hexport.model.external import data_files
-from hexport.model.reference import cpu_session
-from hexport.quantization.plan import SCHEMES
+from hexport.records import from_plain, to_plain
 from hexport.toolchain import Limits
 
 if TYPE_CHECKING:
     from hexport.backend.sample_files import Sample
-    from hexport.observe.comparing import Outputs
 
 _BESIDE_SHARED = "16a8w"
 """The base of a bucket whose every node is settled by another's decisions."""
@@ -59,7 +58,7 @@ class Making:
         """Inputs at the largest bucket's sizes."""
         order = self.order
         return open_inputs(
-            order.source,
+            order.source.graph,
             order.name,
             order.calib,
             self.largest,
@@ -67,7 +66,6 @@ class Making:
             order.fill,
             self.preprocess,
             self.samples,
-            self.folder,
         )
 
     def inputs_at(self, sizes: Sizes, whole: Inputs) -> AbstractContextManager[Inputs]:
@@ -80,7 +78,7 @@ class Making:
             return (shortened(sample, order.places, dims) for sample in every)
 
         calib = smaller if whole.real else None
-        return open_inputs(order.source, order.name, calib, sizes, order.frozen, {}, None, None, self.folder)
+        return open_inputs(order.source.graph, order.name, calib, sizes, order.frozen, {}, None, None)
 
     def make_all(self, whole: Inputs, opened: Mapping[str, Inputs]) -> list[ForChip]:
         """Every chip's; those of one generation are compiled from the same models."""
@@ -95,43 +93,42 @@ class Making:
         return found
 
     def prove_padding(self, whole: Inputs) -> tuple[Proof, ...]:
-        """Whether sizes between the buckets may be filled up, dim by dim."""
+        """Whether sizes between the buckets may be filled up, dim by dim and together."""
         order = self.order
         if not order.varied:
             return ()
-        session = cpu_session(order.source.path)
-        names = [output.name for output in session.get_outputs()]
-
-        def run(samples: Sequence[Sample]) -> list[Outputs | None]:
-            found: list[Outputs | None] = []
-            for sample in samples:
-                try:
-                    found.append(dict(zip(names, session.run(None, dict(sample)), strict=True)))
-                except Exception:  # noqa: BLE001 - onnxruntime's errors have no common base
-                    found.append(None)
-            return found
-
         sample = dict(whole.verifying[0])
-        return tuple(prove(dim, order.places, order.buckets, sample, order.pad, run) for dim in order.varied)
+
+        def prove_all() -> dict[str, Any]:
+            from hexport.building.original import original
+
+            self.steps.say("asking the original model whether inputs may be filled up")
+            around = (order.places, order.buckets, sample, order.pad)
+            with original(order.source.path, self.limits) as run:
+                alone = [prove(dim, *around, run) for dim in order.varied]
+                return {"proofs": to_plain(prove_together(alone, *around, run))}
+
+        found = self.steps.document(
+            "padding",
+            prove_all,
+            source=digest_of(order.source),
+            buckets=to_plain(order.buckets),
+            varied=order.varied,
+            sample=samples_digest([sample]),
+            pad=dict(order.pad),
+        )
+        return tuple(from_plain(Proof, proof) for proof in found["proofs"])
 
     def make_ready(self, soc: facts.Soc, whole: Inputs, opened: Mapping[str, Inputs]) -> dict[str, Path]:
         """Bucket -> the model that is compiled, for chips of one generation."""
         if not self.order.is_integer:
             found = {
-                sizes.name: self.steps.in_float(
-                    soc, sizes, opened[sizes.name].proofs, opened[sizes.name].proofs_digest
-                )
+                sizes.name: self.steps.in_float(soc, sizes, opened[sizes.name])
                 for sizes in self.order.buckets
             }
         else:
             found = self._quantised(soc, whole, opened)
-        said: dict[str, list[str]] = {}
-        for name, ready in found.items():
-            self.reports[f"{name}/{soc.chip}"] = ready.report
-            for warning in ready.report["warnings"]:
-                said.setdefault(warning, []).append(name)
-        for warning, names in said.items():
-            self.notes.append(warning if len(names) == len(found) else f"{', '.join(names)}: {warning}")
+        self._tell(found, soc)
         return self._named({name: ready.path for name, ready in found.items()}, soc)
 
     def compile(self, soc: facts.Soc, models: Mapping[str, Path]) -> tuple[CompiledFiles, bool]:
@@ -145,37 +142,42 @@ class Making:
         return self.steps.compiled(paths, soc, self.options, share=False), False
 
     def _quantised(self, soc: facts.Soc, whole: Inputs, opened: Mapping[str, Inputs]) -> dict[str, Ready]:
-        order, wishes = self.order, self.order.wishes
-        assert whole.data is not None
-        first = self.steps.in_integers(soc, self.largest, whole.data, wishes)
+        first = self.steps.in_integers(soc, self.largest, whole, self.order.wishes)
         if not first.report["met"]:
             self.shortfalls.append(_short(first.report, soc))
+        found = {}
+        for sizes in self.order.buckets[:-1]:
+            if first.report["chosen"] == "fp16":
+                found[sizes.name] = self.steps.in_float(soc, sizes, opened[sizes.name])
+            else:
+                found[sizes.name] = self._like(first, soc, sizes, opened[sizes.name])
+        return {**found, self.largest.name: first}
+
+    def _like(self, first: Ready, soc: facts.Soc, sizes: Sizes, inputs: Inputs) -> Ready:
+        """A smaller bucket with the precisions, ranges and weights of the largest."""
+        assert first.decisions is not None
         chosen = str(first.report["chosen"])
-        found = {self.largest.name: first}
-        for sizes in order.buckets[:-1]:
-            at = opened[sizes.name]
-            if chosen == "fp16":
-                found[sizes.name] = self.steps.in_float(soc, sizes, at.proofs, at.proofs_digest)
-                continue
-            assert at.data is not None
-            assert first.decisions is not None
-            base = replace(
-                wishes,
-                scheme=chosen if chosen in SCHEMES else _BESIDE_SHARED,
-                min_sqnr=None,
-                metric=None,
-                max_drop=None,
+        base = Wishes(chosen if chosen in SCHEMES else _BESIDE_SHARED)
+        ready = self.steps.in_integers(soc, sizes, inputs, base, self._settled(first.decisions, soc))
+        adopted = self.steps.adopted(ready, first)
+        alone = int(adopted.report["own_bytes"])
+        if alone > adopted.path.stat().st_size / 10:
+            self.notes.append(
+                f"{sizes.name}: {alone / 1e6:.1f} MB of its weights are not those of {self.largest.name}"
             )
-            settled = self._settled(first.decisions, soc)
-            ready = self.steps.in_integers(soc, sizes, at.data, base, settled)
-            path = self.folder / f"{sizes.name}.{soc.chip}.adopted.onnx"
-            alone = adopt(ready.path, first.path, path)
-            if alone > ready.path.stat().st_size / 10:
-                self.notes.append(
-                    f"{sizes.name}: {alone / 1e6:.1f} MB of its weights are not those of {self.largest.name}"
-                )
-            found[sizes.name] = replace(ready, path=path)
-        return {sizes.name: found[sizes.name] for sizes in order.buckets}
+        return adopted
+
+    def _tell(self, found: Mapping[str, Ready], soc: facts.Soc) -> None:
+        """Reports, and their warnings: what is true of all buckets once."""
+        said: dict[str, list[str]] = {}
+        for name, ready in found.items():
+            self.reports[f"{name}/{soc.chip}"] = ready.report
+            # What follows another's decisions was judged there; the report has what was said of it here.
+            for warning in ready.report["warnings"] if "own_bytes" not in ready.report else ():
+                said.setdefault(warning, []).append(name)
+        judged = sum("own_bytes" not in ready.report for ready in found.values())
+        for warning, names in said.items():
+            self.notes.append(warning if len(names) == judged else f"{', '.join(names)}: {warning}")
 
     def _settled(self, decisions: Path, soc: facts.Soc) -> Path:
         """The largest bucket's decisions for the others, whose graphs may lack some of the nodes."""
@@ -201,6 +203,6 @@ def _short(report: Mapping[str, Any], soc: facts.Soc) -> str:
         return f"{soc.chip}: the quantised model fails on the NPU, {report['failure']}"
     if report["max_drop"] is not None:
         return f"{soc.chip}: the metric loses {report['metric_drop']}, {report['max_drop']} was allowed"
-    return (
-        f"{soc.chip}: the best that was found has {report['sqnr_db']} dB, {report['goal_db']} were asked for"
-    )
+    best = report["sqnr_db"]
+    found = best if isinstance(best, str) else f"{best:.1f} dB"
+    return f"{soc.chip}: the best that was found has {found}, {report['goal_db']:g} dB were asked for"

@@ -8,24 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hexport import facts, zoo
+from hexport.backend.context_model import OP as COMPILED
 from hexport.building.buckets import Sizes, expand, propose
+from hexport.building.pad_values import refuse_pad
 from hexport.building.signature import Places, named, places
-from hexport.building.wishes import Wishes
+from hexport.building.wishes import AUTO, SCHEMES, Wishes
+from hexport.compiling.refusals import AlreadyCompiled
 from hexport.errors import UsageError
 from hexport.model import Graph, Model, read
 from hexport.model.dims import Shape
 from hexport.packaging.manifest import Number
 from hexport.packaging.writing import refuse_place
-from hexport.preparation.freezing import parse_frozen
-from hexport.preparation.verb import zoo_defaults
-from hexport.quantization.data import sample_shapes
 from hexport.zoo.models import PREFIX
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -86,21 +84,21 @@ def take_order(
     chips = tuple(dict.fromkeys(facts.find_target(target) for target in targets))
     refuse_place(output)
     source = read(zoo.resolve(model))
+    _refuse_compiled(source, str(model))
     graph = named(source.graph)
-    # Buckets are sizes, too: with them the zoo's own are not taken.
-    sized = dims or ({AUTO: 0} if buckets else {})
-    given, freeze, notes = zoo_defaults(model, sized, input_shapes, freeze)
+    given, freeze, notes = _from_zoo(str(model), dims, input_shapes, freeze, buckets)
     command = f"hexport build '{model}' -o '{output}' --target {chips[0].chip}"
     wishes, calib, said = _settled(model, source, wishes, calib, chips)
-    frozen = parse_frozen(graph, freeze or {}, {})
     if buckets == AUTO:
-        buckets = _proposed(graph, calib, frozen, dims, samples)
+        dims, buckets = _proposed(graph, calib, _parse_frozen(graph, freeze, {}), dims, samples)
         told = "; ".join(f"{dim}={','.join(map(str, sizes))}" for dim, sizes in buckets.items())
         notes.append(f"buckets, from the samples' sizes: {told}")
     if isinstance(buckets, str):
         raise UsageError(f"--bucket {buckets}: neither NAME=SIZES nor auto")
-    sizes = expand(graph, buckets or {}, dims, given or {}, command)
-    _refuse_unknown(pad, graph)
+    buckets = buckets or {}
+    sizes = expand(graph, buckets, dims, given, command)
+    _refuse_frozen_dims(freeze, buckets, graph)
+    refuse_pad(pad, graph, buckets, freeze)
     return Order(
         source,
         str(model),
@@ -108,9 +106,9 @@ def take_order(
         chips,
         graph,
         sizes,
-        tuple(buckets or {}),
-        parse_frozen(source.graph, freeze or {}, sizes[-1].shapes),
-        dict(freeze or {}),
+        tuple(buckets),
+        _parse_frozen(source.graph, freeze, sizes[-1].shapes),
+        freeze,
         pad,
         wishes,
         calib,
@@ -118,28 +116,84 @@ def take_order(
     )
 
 
+def _from_zoo(
+    model: str,
+    dims: Mapping[str, int],
+    input_shapes: Mapping[str, Shape],
+    freeze: Mapping[str, str] | None,
+    buckets: object,
+) -> tuple[Mapping[str, Shape], dict[str, str], list[str]]:
+    """Sizes and frozen inputs of a zoo model, where the user gave none; buckets are sizes, too."""
+    notes: list[str] = []
+    if model.startswith(PREFIX):
+        entry = zoo.entry(model.removeprefix(PREFIX))
+        if not dims and not input_shapes and not buckets:
+            input_shapes = entry.input_shapes
+            notes.append("no sizes were given; the zoo's own are used")
+        if freeze is None and entry.frozen:
+            freeze = entry.frozen
+            notes.append(f"frozen as the zoo says: {', '.join(f'{k}={v}' for k, v in freeze.items())}")
+    return input_shapes, dict(freeze or {}), notes
+
+
+def _parse_frozen(
+    graph: Graph, freeze: Mapping[str, str], shapes: Mapping[str, Shape]
+) -> dict[str, NDArray[np.generic]]:
+    if not freeze:
+        return {}
+    from hexport.preparation.freezing import parse_frozen
+
+    return parse_frozen(graph, freeze, shapes)
+
+
+def _refuse_compiled(source: Model, given: str) -> None:
+    if any(node.op == COMPILED for node in source.graph.walk()):
+        raise AlreadyCompiled(
+            f"{given} is compiled already",
+            why="it calls a context binary (an EPContext node), which holds code for one chip and no model",
+            next="build the ONNX model that it was made from",
+        )
+
+
+def _refuse_frozen_dims(freeze: Mapping[str, str], buckets: Mapping[str, object], graph: Graph) -> None:
+    for name in freeze:
+        for dim in graph.inputs[name].shape or () if name in graph.inputs else ():
+            if dim in buckets:
+                raise UsageError(
+                    f"--freeze {name} and --bucket {dim} contradict each other",
+                    why=f"{name} has the dim {dim}: one value cannot be of several sizes",
+                    next=f"leave {name} an input, or fix {dim} with --dim",
+                )
+
+
 def _settled(
     model: str | Path, source: Model, wishes: Wishes, calib: object, chips: Sequence[facts.Soc]
 ) -> tuple[Wishes, object, list[str]]:
     """The scheme, where the user gave none; and what to say of it."""
-    quantised = any(node.op in ("QuantizeLinear", "DequantizeLinear") for node in source.graph.walk())
-    if quantised:
+    if wishes.scheme not in ("", AUTO, *SCHEMES):
+        raise UsageError(
+            f"--scheme {wishes.scheme}: there is no such scheme", why=f"there are {', '.join(SCHEMES)}, auto"
+        )
+    if any(node.op in ("QuantizeLinear", "DequantizeLinear") for node in source.graph.walk()):
         if wishes.scheme not in ("", "fp16"):
             raise UsageError(
                 f"{model} is quantised already, and --scheme asks for {wishes.scheme}",
                 why="rounding what is rounded only loses",
-                next="leave --scheme and --calib out to build it as it is, or give the float model",
+                next="leave --scheme out to build it as it is, or give the float model",
             )
+        _refuse_for_integers(wishes, f"{model} is quantised already, and built as it is")
         return replace(wishes, scheme="fp16"), calib, ["it is quantised already, and built as it is"]
-    if calib is None and wishes.scheme in ("", "fp16"):
+    if wishes.scheme == "fp16" or (calib is None and not wishes.scheme):
         if lacking := [chip.chip for chip in chips if not chip.float]:
             raise UsageError(
                 f"{lacking[0]} has no float arithmetic on its NPU, so the model has to be quantised",
                 why="and that needs real inputs to measure ranges on",
-                next="give --calib FILE.npz, a folder, or MODULE:CALLABLE; docs/calibration.md has all of it",
+                next="give --calib FILE.npz, a folder, or MODULE:CALLABLE, and no --scheme fp16; "
+                "docs/calibration.md has all of it",
             )
+        _refuse_for_integers(wishes, "the model is built in fp16")
         said = [] if wishes.scheme else ["no --calib was given, so it is built in fp16"]
-        return replace(wishes, scheme="fp16"), None, said
+        return replace(wishes, scheme="fp16"), calib, said
     if calib is None:
         if not str(model).startswith(PREFIX):
             raise UsageError(
@@ -148,7 +202,17 @@ def _settled(
                 next="give --calib FILE.npz, a folder, or MODULE:CALLABLE; docs/calibration.md has all of it",
             )
         calib = str(model)
-    return replace(wishes, scheme=wishes.scheme or "auto"), calib, []
+    return replace(wishes, scheme=wishes.scheme or AUTO), calib, []
+
+
+def _refuse_for_integers(wishes: Wishes, why: str) -> None:
+    """An option without effect is a misunderstanding."""
+    if wishes.for_integers:
+        raise UsageError(
+            f"{wishes.for_integers[0]} is of the quantiser, and nothing is quantised here",
+            why=why,
+            next="leave it out; --min-sqnr is heeded in any case",
+        )
 
 
 def _proposed(
@@ -157,25 +221,21 @@ def _proposed(
     frozen: Mapping[str, NDArray[np.generic]],
     dims: Mapping[str, int],
     samples: int | None,
-) -> dict[str, list[int]]:
+) -> tuple[dict[str, int], dict[str, list[int]]]:
+    """Dims that are the same in all samples, and buckets for those that are not."""
     if calib is None:
         raise UsageError(
             "--bucket auto needs samples", why="it goes by their sizes", next="give --calib, or name sizes"
         )
+    from hexport.quantization.data import sample_shapes
+
     found = propose(graph, sample_shapes(calib, graph, frozen, limit=samples))
-    found = {dim: sizes for dim, sizes in found.items() if dim not in dims}
-    if not found:
+    same = {dim: sizes[0] for dim, sizes in found.items() if len(sizes) == 1}
+    differing = {dim: sizes for dim, sizes in found.items() if dim not in dims and dim not in same}
+    if not differing:
         raise UsageError(
             "--bucket auto found nothing to propose",
             why="all samples have the same sizes",
             next="give the sizes with --dim or --input-shape, or buckets of your own",
         )
-    return found
-
-
-def _refuse_unknown(pad: Mapping[str, Number], graph: Graph) -> None:
-    for name in pad:
-        if name not in graph.inputs:
-            raise UsageError(
-                f"--pad {name}: the model has no such input", why=f"it has: {', '.join(graph.inputs)}"
-            )
+    return {**same, **dims}, differing

@@ -9,10 +9,11 @@ from typing import Any
 
 from hexport import facts
 from hexport.building.assembling import ForChip, put_compiled, put_models, put_report
+from hexport.building.digests import bytes_of, digest_of
 from hexport.building.order import Order
 from hexport.building.padding_proof import Proof
 from hexport.building.signature import tensors
-from hexport.model.scheme import scheme_of
+from hexport.building.steps import Steps
 from hexport.packaging import write_manifest
 from hexport.packaging.manifest import (
     Bucket,
@@ -24,7 +25,6 @@ from hexport.packaging.manifest import (
     Toolchain,
     Verification,
 )
-from hexport.preparation.kept import model_digest
 from hexport.version import __version__
 
 
@@ -52,19 +52,18 @@ def put_together(
     report: Mapping[str, Any],
     command: Sequence[str],
     folder: Path,
+    steps: Steps,
     *,
     with_cpu_model: bool,
 ) -> Manifest:
     """Write every file; the manifest last."""
     artefacts = [found for chip in chips for found in put_compiled(chip, order.buckets, folder)]
     shared = [chip for chip in chips if chip.shared]
-    artefacts += put_models(
-        order.source if with_cpu_model else None, shared, folder, sources_too=bool(shared)
-    )
+    artefacts += put_models(order.source if with_cpu_model else None, shared, folder, steps)
     artefacts.append(put_report(report, folder))
     free = [tensor.name for tensor in contract.inputs]
     manifest = Manifest(
-        Source(order.name, order.source.path.stat().st_size, model_digest(order.source)),
+        Source(order.name, bytes_of(order.source), digest_of(order.source)),
         scheme,
         contract,
         tuple(Target(c.soc.chip, c.soc.soc_model, c.soc.htp_arch) for c in chips),
@@ -82,12 +81,11 @@ def put_together(
     return manifest
 
 
-def scheme_said(order: Order, reports: Mapping[str, Mapping[str, Any]]) -> str:
-    """The scheme that was chosen."""
-    if not order.is_integer:
-        return scheme_of(order.source.graph, {})
+def scheme_said(chips: Sequence[ForChip], reports: Mapping[str, Mapping[str, Any]]) -> str:
+    """The scheme that was chosen; of a model that was not quantised here, what the compiler saw."""
     chosen = {str(report["chosen"]) for report in reports.values() if "chosen" in report}
-    return ", ".join(sorted(chosen))
+    seen = {str(m["scheme"]) for chip in chips for made in chip.compiled.artefacts for m in made["models"]}
+    return ", ".join(sorted(chosen or seen))
 
 
 def _toolchain(chips: Sequence[ForChip]) -> Toolchain:

@@ -10,8 +10,8 @@ length does not. Nothing is assumed: where they differ, the dim serves its own s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from math import inf
+from dataclasses import dataclass, replace
+from math import inf, log10
 from typing import TYPE_CHECKING
 
 from hexport.building.buckets import Sizes
@@ -24,16 +24,17 @@ from hexport.packaging.manifest import Contract, Crop, Number
 from hexport.runtime.padding import cut, pad
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from hexport.backend.sample_files import Sample
     from hexport.observe.comparing import Outputs
 
 EQUAL_DB = 40.0
 """What filling up may change: less than the NPU's own rounding mostly does."""
-_RULE_SIZES = 9
-"""Sizes one below the other that tell how outputs follow from inputs: a stride is found within so many."""
 
-Run = Callable[["Sequence[Sample]"], "Sequence[Outputs | None]"]
-"""The original on the CPU; None for a sample whose size it refuses."""
+Run = Callable[["Sequence[Sample]"], "Sequence[Outputs] | None"]
+"""The original on the CPU; None where it does not take the size of one of the samples."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Proof:
         if self.padded:
             close = "exact" if self.lowest_db == inf else f"{self.lowest_db:.0f} dB at least"
             return f"{self.dim}: smaller sizes are filled up, and the results stay the same ({close})"
-        return f"{self.dim}: only the exact sizes run on the NPU, {self.reason}; other sizes run on the CPU"
+        return f"{self.dim}: only the exact sizes run on the NPU, {self.reason}; others are for the CPU"
 
 
 def prove(
@@ -77,29 +78,92 @@ def prove(
     run: Run,
 ) -> Proof:
     """Try sizes below each bucket along ``dim``. ``sample`` has the largest bucket's shapes."""
-    axes = places[dim]
     ends = sorted({bucket.dims[dim] for bucket in buckets})
+
+    def shapes_at(size: int) -> dict[str, tuple[int, ...]] | None:
+        outputs = run([shortened(sample, places, {dim: size})])
+        return None if outputs is None else {name: array.shape for name, array in outputs[0].items()}
+
     try:
-        crops = find_crops(dim, _output_shapes(dim, ends[-1], places, sample, run))
+        crops = find_crops(dim, ends[-1], shapes_at)
     except NoRule as error:
         return Proof(dim, False, None, (), f"because {error}")
-    contract = Contract((), (), crops=crops)
     lowest, tried = inf, []
     for end, sizes in _true_sizes(ends):
         for size in sizes:
             true = shortened(sample, places, {dim: size})
-            filled = {n: pad(a, _at(a.shape, n, axes, end), _fill(n, axes, values)) for n, a in true.items()}
-            right, got = run([true, filled])
-            if right is None or got is None:
-                continue  # the model itself does not take this size
-            tried.append(size)
-            lowest = min(lowest, compare([right], [cut(got, contract, {dim: size})]).lowest_db)
+            close = _closeness(true, {dim: (size, end)}, places, values, crops, run)
+            if close is not None:
+                tried.append(size)
+                lowest = min(lowest, close)
     if not tried:
         return Proof(dim, False, None, (), "because the model takes no size between them")
     if lowest < EQUAL_DB:
-        reason = f"because filling up changes results ({lowest:.0f} dB)"
-        return Proof(dim, False, lowest, tuple(tried), reason)
+        return Proof(dim, False, lowest, tuple(tried), f"because filling up changes results ({_db(lowest)})")
     return Proof(dim, True, lowest, tuple(tried), "", crops)
+
+
+def prove_together(
+    proofs: Sequence[Proof],
+    places: Places,
+    buckets: Sequence[Sizes],
+    sample: Sample,
+    values: Mapping[str, Number],
+    run: Run,
+) -> tuple[Proof, ...]:
+    """The same proofs, if they also hold for every bucket with all of its dims filled up at once.
+
+    An output's axis may have a size that follows from two dims, which no dim alone shows.
+    """
+    dims = [proof.dim for proof in proofs if proof.padded]
+    varied = [proof.dim for proof in proofs]
+    crops = tuple(crop for proof in proofs if proof.padded for crop in proof.crops)
+    if len(varied) < 2 or not dims:
+        return tuple(proofs)
+    for bucket in buckets:
+        own = {dim: bucket.dims[dim] for dim in varied}
+        sizes = {dim: (max(1, own[dim] - max(1, own[dim] // 4)), own[dim]) for dim in dims}
+        true = shortened(sample, places, {**own, **{dim: size for dim, (size, _) in sizes.items()}})
+        close = _closeness(true, sizes, places, values, crops, run)
+        if close is not None and close < EQUAL_DB:
+            reason = f"because filling up in bucket {bucket.name} changes results ({_db(close)})"
+            return tuple(
+                replace(p, padded=False, lowest_db=close, reason=reason, crops=()) if p.padded else p
+                for p in proofs
+            )
+    return tuple(proofs)
+
+
+def _closeness(
+    true: Sample,
+    sizes: Mapping[str, tuple[int, int]],
+    places: Places,
+    values: Mapping[str, Number],
+    crops: tuple[Crop, ...],
+    run: Run,
+) -> float | None:
+    """How close ``true`` comes when it is filled up; dim -> its size, and the bucket's. None: not taken."""
+    filled = dict(true)
+    for dim, (_, end) in sizes.items():
+        axes = places[dim]
+        filled = {n: pad(a, _at(a.shape, n, axes, end), _fill(n, axes, values)) for n, a in filled.items()}
+    results = run([true, filled])
+    if results is None:
+        return None
+    right, got = results
+    sizes_before = {dim: size for dim, (size, _) in sizes.items()}
+    compared = compare([right], [cut(got, Contract((), (), crops=crops), sizes_before)])
+    return min([compared.lowest_db, *(_peak_db(right[o.name], o.worst_error) for o in compared.outputs)])
+
+
+def _peak_db(array: NDArray[np.generic], worst: float) -> float:
+    """The largest error against the largest number: a wrong edge is lost in the mean of a long row."""
+    import numpy as np
+
+    if not worst or array.dtype.kind not in "fiu" or not array.size:
+        return inf
+    peak = float(np.abs(array.astype(np.float64)).max())
+    return 20 * log10(peak / worst) if peak and worst < inf else -inf
 
 
 def _true_sizes(ends: Sequence[int]) -> list[tuple[int, list[int]]]:
@@ -111,20 +175,8 @@ def _true_sizes(ends: Sequence[int]) -> list[tuple[int, list[int]]]:
     return found
 
 
-def _output_shapes(
-    dim: str, largest: int, places: Places, sample: Sample, run: Run
-) -> dict[int, dict[str, tuple[int, ...]]]:
-    near = range(max(1, largest - _RULE_SIZES + 1), largest + 1)
-    wanted = sorted({1, largest // 4, largest // 2, largest // 2 + 1, *near} - {0})
-    results = run([shortened(sample, places, {dim: size}) for size in wanted])
-    seen = {
-        size: {name: array.shape for name, array in outputs.items()}
-        for size, outputs in zip(wanted, results, strict=True)
-        if outputs is not None
-    }
-    if len(seen) < 2:
-        raise NoRule("the model takes no other size")
-    return seen
+def _db(value: float) -> str:
+    return "beyond comparison" if value == -inf else f"{value:.0f} dB"
 
 
 def _at(shape: tuple[int, ...], name: str, axes: Sequence[tuple[str, int]], size: int) -> tuple[int, ...]:

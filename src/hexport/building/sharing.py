@@ -1,32 +1,107 @@
 """One set of integers for all buckets: what was calibrated at one size is used at the others.
 
 Ranges and weights are those of the largest bucket, byte for byte, so that the compiler finds the same weights
-in every graph and stores them once.
+in every graph and stores them once. They are found by the node that reads them: constants are numbered, and
+those of two buckets with one name may be of different tensors.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 
 from hexport.preparation.saving import save
+from hexport.quantization.initializers import add_initializer
+
+_PAIR = ("QuantizeLinear", "DequantizeLinear")
+_STEPS = 2.0
+"""Two roundings of one number may lie so many steps apart; further apart they are different numbers."""
 
 
 def adopt(model: Path, settled: Path, output: Path) -> int:
-    """Write ``model`` with every constant of ``settled`` that it has by the same name and in the same form.
+    """Write ``model`` with the integers, scales and zero points that the same nodes of ``settled`` have.
 
-    Gives how many bytes of its constants it still has to itself.
+    Gives how many bytes of integers it still has to itself: constants that follow from its sizes.
     """
-    own, other = ir.load(model), ir.load(settled)
-    theirs = other.graph.initializers
+    own = ir.load(model)
+    theirs = {str(node.name): node for node in ir.load(settled).graph if node.op_type in _PAIR}
+    taken: dict[str, ir.Value] = {}
     alone = 0
-    for name, value in own.graph.initializers.items():
-        mine, found = value.const_value, theirs.get(name)
-        there = None if found is None else found.const_value
-        if mine is None or there is None or there.dtype != mine.dtype or there.shape != mine.shape:
-            alone += 0 if mine is None else mine.nbytes
+    for node in [node for node in own.graph if node.op_type in _PAIR]:
+        other = theirs.get(str(node.name))
+        if other is not None and _stands_for_the_same(node, other):
+            for index, value in enumerate(other.inputs):
+                if value is not None and value.const_value is not None:
+                    node.replace_input_with(index, _moved(value, own.graph, taken))
         else:
-            value.const_value = ir.tensor(there.numpy(), dtype=there.dtype, name=name)
+            integers = node.inputs[0]
+            alone += 0 if integers is None or integers.const_value is None else integers.const_value.nbytes
+    for name, value in list(own.graph.initializers.items()):
+        if not value.uses() and not value.is_graph_output():
+            del own.graph.initializers[name]
     save(own, output)
     return alone
+
+
+def _moved(value: ir.Value, graph: ir.Graph, taken: dict[str, ir.Value]) -> ir.Value:
+    name, tensor = str(value.name), value.const_value
+    assert tensor is not None
+    if name not in taken:
+        copy = ir.tensor(tensor.numpy(), dtype=tensor.dtype)
+        taken[name] = add_initializer(graph, f"{name}_of_all", copy)
+    return taken[name]
+
+
+def _stands_for_the_same(node: ir.Node, other: ir.Node) -> bool:
+    """Whether the nodes differ in their encodings at most."""
+    if (node.op_type, node.domain, _attributes(node)) != (other.op_type, other.domain, _attributes(other)):
+        return False
+    for mine, there in zip(node.inputs, other.inputs, strict=False):
+        ours = None if mine is None else mine.const_value
+        his = None if there is None else there.const_value
+        if (ours is None) != (his is None):
+            return False
+        if ours is not None and his is not None and (ours.dtype, ours.shape) != (his.dtype, his.shape):
+            return False
+    return len(node.inputs) == len(other.inputs) and _same_numbers(node, other)
+
+
+def _same_numbers(node: ir.Node, other: ir.Node) -> bool:
+    """Of a constant: 1/n at another size n is another number, though it is stored in the same form."""
+    mine, theirs = _reals(node), _reals(other)
+    if mine is None or theirs is None:
+        return mine is theirs
+    scale = np.maximum(np.abs(_numbers(node, 1)), np.abs(_numbers(other, 1))).max(initial=0.0)
+    return bool(np.abs(mine - theirs).max(initial=0.0) <= _STEPS * scale)
+
+
+def _reals(node: ir.Node) -> np.ndarray | None:
+    """What a DequantizeLinear of a constant gives; None: what it reads is computed."""
+    if node.inputs[0] is None or node.inputs[0].const_value is None:
+        return None
+    integers, scale = _numbers(node, 0), _numbers(node, 1)
+    zero = _numbers(node, 2) if len(node.inputs) > 2 else np.zeros_like(scale)
+    axis, block = (
+        node.attributes.get_int(name, default) for name, default in (("axis", 1), ("block_size", 0))
+    )
+    if block:
+        scale, zero = (np.repeat(array, block, axis) for array in (scale, zero))
+    elif scale.ndim == 1:
+        shape = [1] * integers.ndim
+        shape[axis] = -1
+        scale, zero = scale.reshape(shape), zero.reshape(shape)
+    reals: np.ndarray = (integers - zero) * scale
+    return reals
+
+
+def _numbers(node: ir.Node, index: int) -> np.ndarray:
+    value = node.inputs[index]
+    assert value is not None
+    assert value.const_value is not None
+    return value.const_value.numpy().astype(np.float64)
+
+
+def _attributes(node: ir.Node) -> dict[str, object]:
+    return {name: attribute.value for name, attribute in node.attributes.items()}

@@ -1,4 +1,8 @@
-"""The expensive steps of a build, each kept by what it was made from, for the build after."""
+"""The expensive steps of a build, each kept by what it was made from, for the build after.
+
+What a step needs is imported when it is made: a build that finds everything in the store is over before
+the libraries that change models would have been read.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 from hexport import facts
 from hexport.building.buckets import Sizes
+from hexport.building.digests import digest_of, samples_digest
+from hexport.building.inputs import Inputs
 from hexport.building.wishes import Wishes
 from hexport.compiling.options import CompileOptions
-from hexport.compiling.verb import compile_models
-from hexport.model import Model, read
-from hexport.preparation.kept import model_digest, prepared
-from hexport.quantization.verb import quantize
+from hexport.model import Model
 from hexport.records import to_plain
 from hexport.storage import Store, file_digest, key_of
 from hexport.toolchain import Limits
 
 if TYPE_CHECKING:
-    from hexport.quantization.data import CalibrationData
+    import numpy as np
+    from numpy.typing import NDArray
 
-_REPORT = "report.json"
+_MODEL, _DECISIONS, _REPORT = "model.onnx", "model.quant.json", "report.json"
+_OURS = ("output", "data", "out_dir", "model")
+"""Fields of reports that name places on the machine that built."""
 
 
 @dataclass(frozen=True)
@@ -57,46 +63,47 @@ class Steps:
     name: str
     """What the user calls the model."""
     freeze: Mapping[str, str]
+    frozen: Mapping[str, NDArray[np.generic]]
     limits: Limits
     say: Callable[[str], None]
+    aside: Path
+    """For what is not kept."""
     taken: dict[str, int] = field(default_factory=dict)
     """Step -> how often the store had it."""
     made: dict[str, int] = field(default_factory=dict)
 
-    def in_float(self, soc: facts.Soc, sizes: Sizes, proofs: Path | None, proofs_digest: str) -> Ready:
+    def in_float(self, soc: facts.Soc, sizes: Sizes, inputs: Inputs) -> Ready:
         """Prepared, and nothing else."""
-        found = prepared(
-            self.source,
-            soc,
-            sizes.shapes,
-            self.freeze,
-            proofs,
-            proofs_digest,
-            self.limits,
-            self._told("prepare", sizes.name),
-            self.name if self.name.startswith("zoo:") else None,
-        )
-        return Ready(found.path, found.report)
+
+        def make(folder: Path) -> None:
+            from hexport.building.preparing import prepare_into
+
+            say = self._told(sizes.name)
+            report = prepare_into(
+                folder / _MODEL, self.source, self.name, soc, sizes, self.freeze, inputs, self.limits, say
+            )
+            _write(folder / _REPORT, report)
+
+        key = key_of("ready", **self._common(soc, sizes), inputs=inputs.digest)
+        folder = self.folder("ready", key, make)
+        return Ready(folder / _MODEL, _read(folder))
 
     def in_integers(
-        self,
-        soc: facts.Soc,
-        sizes: Sizes,
-        data: CalibrationData,
-        wishes: Wishes,
-        settled: Path | None = None,
+        self, soc: facts.Soc, sizes: Sizes, inputs: Inputs, wishes: Wishes, settled: Path | None = None
     ) -> Ready:
         """Quantised; ``settled`` has the decisions that were made at another bucket's sizes."""
 
         def make(folder: Path) -> None:
-            say = self._told("quantize", sizes.name)
+            from hexport.quantization.verb import quantize
+
+            say = self._told(sizes.name)
             say("quantising")
             result = quantize(
                 self.source.path,
-                output=folder / "model.onnx",
+                output=folder / _MODEL,
                 target=soc.soc_model,
                 scheme=wishes.scheme,
-                calib=data,
+                calib=inputs.data,
                 min_sqnr=wishes.min_sqnr,
                 metric=wishes.metric,
                 max_drop=wishes.max_drop,
@@ -108,21 +115,29 @@ class Steps:
                 limits=self.limits,
                 say=say,
             )
-            (folder / _REPORT).write_text(json.dumps(result.to_json()), "utf-8")
+            _write(folder / _REPORT, result.to_json())
 
         key = key_of(
             "quantize",
-            model=model_digest(self.source),
-            data=data.fingerprint,
-            target=soc.soc_model,
-            shapes=sizes.shapes,
-            freeze=dict(self.freeze),
+            **self._common(soc, sizes),
+            inputs=inputs.digest,
             wishes=wishes.by_content(),
             settled=file_digest(settled) if settled else "",
         )
-        folder = self._kept("quantize", key, make)
-        report = json.loads((folder / _REPORT).read_text("utf-8"))
-        return Ready(folder / "model.onnx", report, folder / "model.quant.json")
+        folder = self.folder("quantize", key, make, keep=wishes.is_keepable)
+        return Ready(folder / _MODEL, _read(folder), folder / _DECISIONS)
+
+    def adopted(self, ready: Ready, first: Ready) -> Ready:
+        """``ready`` with the integers of ``first``; its report tells how many bytes are its own."""
+
+        def make(folder: Path) -> None:
+            from hexport.building.sharing import adopt
+
+            _write(folder / _REPORT, {"alone": adopt(ready.path, first.path, folder / _MODEL)})
+
+        key = key_of("adopt", model=digest_of(ready.path), settled=digest_of(first.path))
+        folder = self.folder("adopt", key, make)
+        return Ready(folder / _MODEL, {**ready.report, "own_bytes": _read(folder)["alone"]}, ready.decisions)
 
     def compiled(
         self, models: Sequence[Path], soc: facts.Soc, options: CompileOptions, *, share: bool
@@ -130,50 +145,68 @@ class Steps:
         """Context binaries of the models for one chip."""
 
         def make(folder: Path) -> None:
+            from hexport.compiling.verb import compile_models
+
             self.say(f"{soc.chip}: compiling")
             result = compile_models(
-                models,
-                [soc.soc_model],
-                folder,
-                options=options,
-                share_weights=share,
-                limits=self.limits,
+                models, [soc.soc_model], folder, options=options, share_weights=share, limits=self.limits
             )
-            (folder / _REPORT).write_text(json.dumps(_by_name(result.to_json())), "utf-8")
+            _write(folder / _REPORT, _by_name(result.to_json()))
 
         key = key_of(
             "compile",
-            models=[[path.name, model_digest(read(path))] for path in models],
+            models=[[path.name, digest_of(path)] for path in models],
             target=soc.soc_model,
             options=to_plain(options),
             share=share,
         )
-        folder = self._kept("compile", key, make)
-        return CompiledFiles(folder, json.loads((folder / _REPORT).read_text("utf-8")))
+        folder = self.folder("compile", key, make)
+        return CompiledFiles(folder, _read(folder))
 
-    def kept(self, step: str, key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Any other result that JSON can hold."""
-        folder = self._kept(step, key, lambda folder: _write(folder / _REPORT, make()))
-        document: dict[str, Any] = json.loads((folder / _REPORT).read_text("utf-8"))
-        return document
+    def document(self, step: str, make: Callable[[], dict[str, Any]], **parts: object) -> dict[str, Any]:
+        """Any other result that JSON can hold, kept by ``parts``."""
+        key = key_of(step, **parts)
+        return _read(self.folder(step, key, lambda folder: _write(folder / _REPORT, make())))
 
-    def _kept(self, step: str, key: str, make: Callable[[Path], None]) -> Path:
-        folder, was_there = Store().get(step, key, make)
+    def folder(self, step: str, key: str, make: Callable[[Path], None], *, keep: bool = True) -> Path:
+        """What ``make`` puts into a folder: of the store, or of this build alone."""
+        if keep:
+            folder, was_there = Store().get(step, key, make, lambda: self._wait(step))
+        else:
+            folder, was_there = self.aside / step / key, False
+            folder.mkdir(parents=True)
+            make(folder)
         counts = self.taken if was_there else self.made
         counts[step] = counts.get(step, 0) + 1
         return folder
 
-    def _told(self, _step: str, bucket: str) -> Callable[[str], None]:
+    def _common(self, soc: facts.Soc, sizes: Sizes) -> dict[str, object]:
+        return {
+            "model": digest_of(self.source),
+            "target": soc.soc_model,
+            "shapes": sizes.shapes,
+            "frozen": samples_digest([dict(self.frozen)]),
+        }
+
+    def _wait(self, step: str) -> None:
+        self.say(f"waiting for another build, which is at the same step ({step})")
+
+    def _told(self, bucket: str) -> Callable[[str], None]:
         return lambda text: self.say(f"{bucket}: {text}")
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(document), "utf-8")
+    """Without the names of folders, which are the store's own or the user's."""
+    path.write_text(json.dumps({k: v for k, v in document.items() if k not in _OURS}), "utf-8")
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((folder / _REPORT).read_text("utf-8"))
+    return document
 
 
 def _by_name(document: dict[str, Any]) -> dict[str, Any]:
-    """Without the folders, which are the store's own."""
-    del document["out_dir"]
+    """With names of files in place of paths."""
     for artefact in document["artefacts"]:
         artefact["binary"] = artefact["binary"] and Path(artefact["binary"]).name
         for model in artefact["models"]:

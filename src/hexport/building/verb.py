@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hexport.building.assembling import ForChip
+from hexport.building.digests import bytes_of
 from hexport.building.making import Making
 from hexport.building.order import take_order
 from hexport.building.outcome import Built
@@ -21,9 +21,13 @@ from hexport.building.wishes import Wishes
 from hexport.compiling.options import CompileOptions
 from hexport.model.dims import Shape
 from hexport.packaging.manifest import Number, Verification
+from hexport.packaging.staging import staging_folder
 from hexport.packaging.writing import package_aside
-from hexport.quantization.judging import Metric
+from hexport.storage import Store
 from hexport.toolchain import Limits
+
+if TYPE_CHECKING:
+    from hexport.quantization.judging import Metric
 
 __all__ = ["Built", "build"]
 
@@ -76,10 +80,11 @@ def build(
         samples,
     )
     limits = limits or Limits()
-    steps = Steps(order.source, order.name, order.freeze, limits, say)
-    with package_aside(order.output) as folder, tempfile.TemporaryDirectory(prefix="hexport-") as aside:
+    # The folder for what is not kept is hexport's own, too: the next build removes what a killed one left.
+    with package_aside(order.output) as folder, staging_folder() as aside, Store().using():
+        steps = Steps(order.source, order.name, order.freeze, order.frozen, limits, say, aside)
         making = Making(
-            order, steps, options or CompileOptions(), Path(aside), limits, share_weights, preprocess, samples
+            order, steps, options or CompileOptions(), aside, limits, share_weights, preprocess, samples
         )
         with ExitStack() as stack:
             whole = stack.enter_context(making.open())
@@ -92,18 +97,20 @@ def build(
             verifying = {name: inputs.verifying for name, inputs in opened.items()}
             verifier = Verifier(order, steps, contract, limits)
             found = [one for chip in chips for one in verifier.verify(chip, verifying)]
-        notes = [*order.notes, *making.notes, *_unreal(whole.real), *_cpu_nodes(chips)]
+        exact = [proof.sentence() for proof in proofs if not proof.padded]
+        notes = [*order.notes, *exact, *making.notes, *_unreal(whole.real), *_cpu_nodes(chips)]
         manifest = put_together(
             order,
             contract,
             chips,
             found,
             verifier.output_shapes,
-            scheme_said(order, making.reports),
+            scheme_said(chips, making.reports),
             notes,
             _report(making, chips, proofs),
             command,
             folder,
+            steps,
             with_cpu_model=with_cpu_model,
         )
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -114,7 +121,7 @@ def build(
         not shortfalls,
         shortfalls,
         proofs,
-        order.source.path.stat().st_size,
+        bytes_of(order.source),
         size,
         time.perf_counter() - began,
         steps.made,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,16 +11,16 @@ from hexport import facts
 from hexport.backend.running import run_on_cpu, run_on_htp
 from hexport.building.assembling import ForChip
 from hexport.building.buckets import Sizes
+from hexport.building.digests import digest_of, samples_digest
 from hexport.building.order import Order
 from hexport.building.shortening import shortened
 from hexport.building.steps import Steps
-from hexport.model import read
 from hexport.observe.comparing import compare
 from hexport.observe.decibels import finite
 from hexport.packaging.manifest import Contract, OutputFigure, Verification
-from hexport.preparation.kept import model_digest
+from hexport.records import to_plain
 from hexport.runtime.padding import cut, pad, pad_values
-from hexport.storage import file_digest, key_of
+from hexport.storage import file_digest
 from hexport.toolchain import Limits
 
 if TYPE_CHECKING:
@@ -65,17 +64,17 @@ class Verifier:
     def _one(
         self, soc: facts.Soc, model: Path, sizes: Sizes, samples: Sequence[Sample], dims: dict[str, int]
     ) -> Verification:
-        key = key_of(
+        measured = self.steps.document(
             "verify",
-            source=model_digest(self.order.source),
-            model=model_digest(read(model)),
+            lambda: self._measure(soc, model, sizes, samples, dims),
+            source=digest_of(self.order.source),
+            model=digest_of(model),
             binaries=sorted(file_digest(path) for path in model.parent.glob("*.bin")),
             soc=soc.soc_model,
-            samples=_digest(samples),
+            samples=samples_digest(samples),
             dims=dims,
-            contract=repr(self.contract),
+            contract=to_plain(self.contract),
         )
-        measured = self.steps.kept("verify", key, lambda: self._measure(soc, model, sizes, samples, dims))
         if not dims:
             self.output_shapes[sizes.name] = {o["name"]: tuple(o["shape"]) for o in measured["outputs"]}
         asked, lowest = self.order.wishes.min_sqnr, measured["lowest_db"]
@@ -114,14 +113,6 @@ class Verifier:
                 for o in found.outputs
             ],
         }
-
-
-def _digest(samples: Sequence[Sample]) -> str:
-    total = hashlib.sha256()
-    for sample in samples:
-        for name, array in sorted(sample.items()):
-            total.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
-    return total.hexdigest()
 
 
 def _number(value: float) -> float | None:

@@ -33,7 +33,8 @@ def show(built: Built, console: Console) -> None:
         table.add_row(one.target, name, _megabytes(binary), told, escape(worst.name), mark)
     console.print(table)
     for proof in built.proofs:
-        console.print(escape(proof.sentence()))
+        if proof.padded:  # the others are among the notes
+            console.print(escape(proof.sentence()))
     console.print(
         f"size {_megabytes(built.source_bytes)} → {_megabytes(built.package_bytes)}, {built.seconds:.0f} s"
         + (f", {sum(built.steps_taken.values())} steps from the cache" if built.steps_taken else "")

@@ -11,23 +11,28 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-FILE = "weights.data"
+from hexport.building.assembling import FILE
+
 _LEAST = 1024
 """Bytes; smaller tensors stay in the models, where shapes and scales are looked for."""
 _ALIGNED = 4096
 """Where tensors begin, so that they can be mapped into memory."""
 
 
-def write_models(models: Mapping[str, Path], folder: Path) -> list[str]:
-    """Write every model to ``folder`` under its name; gives the names of all files written."""
+def write_models(models: Mapping[str, Path], folder: Path) -> None:
+    """Write every model to ``folder`` under its name."""
     places: dict[str, int] = {}
     length = 0
     with (folder / FILE).open("wb") as file:
         for name, path in models.items():
             model = ir.load(path)
-            for value in model.graph.initializers.values():
+            for value in (value for graph in model.graphs() for value in graph.initializers.values()):
                 tensor = value.const_value
-                if tensor is None or tensor.dtype is ir.DataType.STRING or tensor.nbytes < _LEAST:
+                if tensor is None or tensor.dtype is ir.DataType.STRING:
+                    continue
+                if tensor.nbytes < _LEAST:
+                    # Out of the file that it may lie in, which does not come along.
+                    value.const_value = ir.tensor(tensor.numpy(), tensor.dtype, name=str(value.name))
                     continue
                 content = tensor.tobytes()
                 key = hashlib.sha256(content).hexdigest()
@@ -46,4 +51,5 @@ def write_models(models: Mapping[str, Path], folder: Path) -> list[str]:
                     base_dir=folder,
                 )
             ir.save(model, folder / name)
-    return [*models, FILE]
+    if not length:
+        (folder / FILE).unlink()

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from hexport.quantization.judging import Metric
 
 
+SCHEMES = ("fp16", "8a8w", "16a8w", "16a16w", "16a4w", "16a4w_block")
+"""The quantiser's, by name: to know them must not take what it takes to use them."""
+AUTO = "auto"
+
+
 @dataclass(frozen=True)
 class Wishes:
     """Of the scheme and the accuracy."""
@@ -23,6 +28,17 @@ class Wishes:
     override: Path | None = None
     keep_float: tuple[str, ...] = ()
     effort: str = "normal"
+
+    @property
+    def for_integers(self) -> tuple[str, ...]:
+        """The options that were given and mean nothing for a model in float."""
+        given = {
+            "--metric": self.metric is not None,
+            "--max-drop": self.max_drop is not None,
+            "--override": self.override is not None,
+            "--keep-float": bool(self.keep_float),
+        }
+        return tuple(option for option, is_given in given.items() if is_given)
 
     @property
     def is_keepable(self) -> bool:

@@ -33,7 +33,7 @@ def _parse_buckets(
     for value in values:
         name, _equals, text = value.rpartition("=")
         sizes = [part.strip() for part in text.split(",")]
-        if not name or not all(part.isdigit() for part in sizes):
+        if not name or not all(part.isascii() and part.isdigit() for part in sizes):
             raise click.BadParameter(f"{value!r} is not NAME=SIZES, for example seq=16,64,256, or auto")
         if name in found:
             raise click.BadParameter(f"{name!r} is given twice")

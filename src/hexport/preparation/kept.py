@@ -73,7 +73,10 @@ def prepared(
         shapes=dict(shapes),
         freeze=_by_content(freeze),
     )
-    folder, _ = Store().get("prepare", key, make)
+    def waiting() -> None:
+        say("another process prepares the same model; waiting for it")
+
+    folder, _ = Store().get("prepare", key, make, waiting)
     return Prepared(folder / _MODEL, json.loads((folder / _REPORT).read_text("utf-8")))
 
 
