@@ -177,6 +177,7 @@ def test_a_disk_that_is_too_small_for_the_package(builds: Builds, small_disk: Pa
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 2
     assert "No space left" in errors
+    assert "the disk is full" in errors
     assert list(small_disk.iterdir()) == []
     builds.wait_for_the_last()
 

@@ -118,11 +118,10 @@ def test_a_full_disk_while_copying_leaves_the_old_one(
         build(other_disk / "pkg", model_ctx_qnn=b"old")
 
     def full(source: Path, target: Path) -> None:
-        Path(target).mkdir(parents=True)
-        (Path(target) / "half").write_bytes(b"half")
+        Path(target).write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(writing.shutil, "copytree", full)
+    monkeypatch.setattr(writing.shutil, "copy2", full)
     with pytest.raises(failures.PackageNotWritten, match="the disk is full"):
         build(other_disk / "pkg", model_ctx_qnn=b"new")
     if was_there:

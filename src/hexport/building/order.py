@@ -19,6 +19,7 @@ from hexport.model import Graph, Model, read
 from hexport.model.dims import Shape
 from hexport.packaging.manifest import Number
 from hexport.packaging.writing import refuse_place
+from hexport.zoo.defaults import zoo_defaults
 from hexport.zoo.models import PREFIX
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def take_order(
     source = read(zoo.resolve(model))
     _refuse_compiled(source, str(model))
     graph = named(source.graph)
-    given, freeze, notes = _from_zoo(str(model), dims, input_shapes, freeze, buckets)
+    given, freeze, notes = zoo_defaults(model, input_shapes, freeze, sized=bool(dims or buckets))
     command = f"hexport build '{model}' -o '{output}' --target {chips[0].chip}"
     wishes, calib, said = _settled(model, source, wishes, calib, chips)
     if buckets == AUTO:
@@ -114,26 +115,6 @@ def take_order(
         calib,
         (*notes, *said),
     )
-
-
-def _from_zoo(
-    model: str,
-    dims: Mapping[str, int],
-    input_shapes: Mapping[str, Shape],
-    freeze: Mapping[str, str] | None,
-    buckets: object,
-) -> tuple[Mapping[str, Shape], dict[str, str], list[str]]:
-    """Sizes and frozen inputs of a zoo model, where the user gave none; buckets are sizes, too."""
-    notes: list[str] = []
-    if model.startswith(PREFIX):
-        entry = zoo.entry(model.removeprefix(PREFIX))
-        if not dims and not input_shapes and not buckets:
-            input_shapes = entry.input_shapes
-            notes.append("no sizes were given; the zoo's own are used")
-        if freeze is None and entry.frozen:
-            freeze = entry.frozen
-            notes.append(f"frozen as the zoo says: {', '.join(f'{k}={v}' for k, v in freeze.items())}")
-    return input_shapes, dict(freeze or {}), notes
 
 
 def _parse_frozen(

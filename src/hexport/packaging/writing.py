@@ -108,11 +108,13 @@ def _stranger(folder: Path) -> str:
         return ""  # what a build left that was ended in the middle
     else:
         ours = set()
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        is_folder = path.is_dir() and not path.is_symlink()
-        if not is_folder and name not in ours and name.split("/", 1)[0] != INCOMING:
-            return name
+    # os.walk passes over a folder that another build moves away at this moment; rglob stops at it.
+    for place, folders, files in os.walk(folder):
+        links = [name for name in folders if Path(place, name).is_symlink()]
+        for path in sorted(Path(place, name) for name in (*files, *links)):
+            name = path.relative_to(folder).as_posix()
+            if name not in ours and name.split("/", 1)[0] != INCOMING:
+                return name
     return ""
 
 
@@ -164,7 +166,7 @@ def _copy_inside(folder: Path, output: Path) -> None:
     incoming = output / INCOMING
     try:
         shutil.rmtree(incoming, ignore_errors=True)
-        shutil.copytree(folder, incoming)
+        _copy(folder, incoming)
     except BaseException:
         shutil.rmtree(output if is_new else incoming, ignore_errors=True)
         raise
@@ -175,6 +177,17 @@ def _copy_inside(folder: Path, output: Path) -> None:
         # This takes no time: better the new package than none.
         _move_up(incoming, output, names)
         raise
+
+
+def _copy(folder: Path, to: Path) -> None:
+    """File by file: ``copytree`` gathers errors into one that no longer says that the disk is full."""
+    to.mkdir(parents=True)
+    for path in sorted(folder.rglob("*")):
+        place = to / path.relative_to(folder)
+        if path.is_dir():
+            place.mkdir()
+        else:
+            shutil.copy2(path, place)
 
 
 def _move_up(incoming: Path, output: Path, names: set[str]) -> None:

@@ -73,6 +73,7 @@ def prepared(
         shapes=dict(shapes),
         freeze=_by_content(freeze),
     )
+
     def waiting() -> None:
         say("another process prepares the same model; waiting for it")
 

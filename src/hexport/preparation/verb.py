@@ -35,6 +35,7 @@ from hexport.rewrite.catalogue import select_rules
 from hexport.rewrite.rule import Purpose, Rule
 from hexport.toolchain import Limits
 from hexport.whole_file import refuse_missing_folder
+from hexport.zoo.defaults import zoo_defaults
 
 __all__ = ["Preparation", "prepare"]
 
@@ -62,10 +63,10 @@ def prepare(
     chosen = select_rules(rules)
     refuse_missing_folder(output)
     source = read(zoo.resolve(model))
-    given, freeze, notes = zoo_defaults(model, dims, input_shapes, freeze)
+    given, freeze, notes = zoo_defaults(model, input_shapes, freeze, sized=bool(dims))
     command = f"hexport prepare '{model}' -o '{output}' --target {soc.chip}"
-    shapes = fix_shapes(source.graph, dims or {}, given or {}, command)
-    values = parse_frozen(source.graph, freeze or {}, shapes)
+    shapes = fix_shapes(source.graph, dims or {}, given, command)
+    values = parse_frozen(source.graph, freeze, shapes)
     samples = find_samples(model, source.graph, shapes, values, calib)
     notes += _notes(source, samples)
     judge = facts.float_twin(soc) if scheme_of(source.graph, {}) == "fp16" else soc
@@ -86,7 +87,7 @@ def prepare(
             str(output),
             soc,
             shapes,
-            dict(freeze or {}),
+            freeze,
             before,
             after,
             tuple(bench.attempts),
@@ -199,26 +200,6 @@ def _load(source: Model, staged: Path) -> ir.Model:
             why=f"{type(error).__name__}: {error}"[:500],
             next="`hexport check` still tells what of it runs on the NPU",
         ) from error
-
-
-def zoo_defaults(
-    model: str | Path,
-    dims: Mapping[str, int] | None,
-    input_shapes: Mapping[str, Shape] | None,
-    freeze: Mapping[str, str] | None,
-) -> tuple[Mapping[str, Shape] | None, Mapping[str, str] | None, list[str]]:
-    """Sizes and frozen inputs of a zoo model, where the user gave none; and what to say of it."""
-    if not str(model).startswith("zoo:"):
-        return input_shapes, freeze, []
-    entry = zoo.entry(str(model).removeprefix("zoo:"))
-    notes: list[str] = []
-    if not dims and not input_shapes:
-        input_shapes = entry.input_shapes
-        notes.append("no sizes were given; the zoo's own are used")
-    if freeze is None and entry.frozen:
-        freeze = entry.frozen
-        notes.append(f"frozen as the zoo says: {', '.join(f'{k}={v}' for k, v in freeze.items())}")
-    return input_shapes, freeze, notes
 
 
 def _labelled(model: ir.Model, source: Model) -> ir.Model:

@@ -18,9 +18,10 @@ from hexport.model import Graph, read
 from hexport.model.dims import Shape, fix_shapes
 from hexport.preparation.freezing import parse_frozen
 from hexport.preparation.kept import prepared
-from hexport.preparation.verb import LABEL, zoo_defaults
+from hexport.preparation.verb import LABEL
 from hexport.quantization.data import CalibrationData, open_calibration
 from hexport.toolchain import Limits
+from hexport.zoo.defaults import zoo_defaults
 
 _PROOFS = 3
 """Samples that changes to the model are proved on."""
@@ -68,10 +69,10 @@ def get_ready(
             why="the ranges of integers are those of real inputs; random numbers give a useless model",
             next="give --calib FILE.npz, a folder, or MODULE:CALLABLE; docs/calibration.md has all of it",
         )
-    given, freeze, notes = zoo_defaults(model, sizes.dims, sizes.shapes, sizes.freeze)
+    given, freeze, notes = zoo_defaults(model, sizes.shapes, sizes.freeze, sized=bool(sizes.dims))
     command = f"hexport quantize '{model}' --target {soc.chip}"
-    shapes = fix_shapes(source.graph, sizes.dims or {}, given or {}, command)
-    values = parse_frozen(source.graph, freeze or {}, shapes)
+    shapes = fix_shapes(source.graph, sizes.dims or {}, given, command)
+    values = parse_frozen(source.graph, freeze, shapes)
     with _opened(calib, source.graph, shapes, values, preprocess, samples) as data:
         if any(bytes(entry.key) == LABEL.encode() for entry in source.proto.metadata_props):
             yield Ready(source.path, source.graph, data, tuple(notes))
@@ -79,7 +80,7 @@ def get_ready(
         proofs = folder / "proofs.npz"
         free = [name for name in source.graph.inputs if name not in values]
         digest = write_proofs(data, free, proofs)
-        found = prepared(source, soc, shapes, freeze or {}, proofs, digest, limits, say)
+        found = prepared(source, soc, shapes, freeze, proofs, digest, limits, say)
         yield Ready(found.path, read(found.path).graph, data, (*notes, *found.warnings))
 
 
