@@ -19,7 +19,7 @@ Feed = Mapping[str, Any]
 STOCK = Path(__file__).with_name("stock_quantize.py")
 ACTIVATIONS = {"8a8w": "uint8", "16a8w": "uint16"}
 """What the stock recipe is asked for; it has no search, so it has no ``auto``."""
-_KEPT = ("met", "sqnr_db", "sqnr_cpu_db", "recipe", "precisions", "float_mac_share", "seconds", "warnings")
+_KEPT = ("met", "sqnr_db", "sqnr_cpu_db", "recipe", "precisions", "mac_shares", "seconds", "warnings")
 _OK, _SHORT = 0, 1
 """Exit codes with which ``hexport quantize`` leaves a model."""
 

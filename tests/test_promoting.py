@@ -55,6 +55,21 @@ def test_the_goal_is_met_when_everything_may_be_float(options: Options, goal: fl
 
 
 @given(graphs(), st.floats(1e-3, 4), st.floats(0, 300))
+def test_the_budget_of_wider_integers_is_kept(options: Options, goal: float, budget: float) -> None:
+    wide = {
+        name: [
+            Option(o.precision, o.noise, o.cost, o.float_macs, 50 if o.precision == BETTER else 0)
+            for o in steps
+        ]
+        for name, steps in options.items()
+    }
+    promotions = promote(wide, goal, np.inf, budget)
+    raised = sum(o.wide_macs for p in promotions for o in wide[p.nodes] if o.precision == p.precision)
+    assert raised <= budget
+    assert np.all(left(wide, promotions) <= goal * (1 + 1e-9))
+
+
+@given(graphs(), st.floats(1e-3, 4), st.floats(0, 300))
 def test_the_budget_is_kept(options: Options, goal: float, budget: float) -> None:
     promotions = promote(options, goal, budget)
     assert float_macs(options, promotions) <= budget

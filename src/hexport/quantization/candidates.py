@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 
 import onnx_ir as ir
@@ -11,7 +11,7 @@ import onnx_ir as ir
 from hexport.observe.comparing import Comparison
 from hexport.observe.verdict import Verdict
 from hexport.quantization.plan import Plan
-from hexport.quantization.workshop import Recipe
+from hexport.quantization.workshop import Recipe, Workshop
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,23 @@ EFFORTS: Mapping[str, Effort] = {
     "fast": Effort((Recipe(),), 0, 0, 0),
     "normal": Effort((Recipe(), Recipe(carry_errors=True), Recipe("min-max", carry_errors=True)), 4, 2, 2),
     "high": Effort(
-        tuple(
-            Recipe(ranges, carried, corrected)
-            for carried in (True, False)
-            for corrected in (True, False)
-            for ranges in ("mse", "min-max", "percentile", "entropy")
+        (
+            *(
+                Recipe(ranges, carried, corrected)
+                for carried in (True, False)
+                for corrected in (True, False)
+                for ranges in ("mse", "min-max", "percentile", "entropy")
+            ),
+            *(
+                Recipe(ranges, carried, equalized=True)
+                for carried in (True, False)
+                for ranges in ("mse", "min-max")
+            ),
+            *(
+                Recipe(carry_errors=carried, measure_bias=True, equalized=equalized)
+                for carried in (True, False)
+                for equalized in (False, True)
+            ),
         ),
         8,
         4,
@@ -53,6 +65,24 @@ def recipes_named(text: str, otherwise: tuple[Recipe, ...]) -> tuple[Recipe, ...
     """The one recipe that reads so; ``otherwise`` when none does."""
     known = [recipe for effort in EFFORTS.values() for recipe in effort.recipes]
     return next(((recipe,) for recipe in known if str(recipe) == text), otherwise)
+
+
+def suited(recipes: Sequence[Recipe], plan: Plan, shop: Workshop, say: Callable[[str], None]) -> list[Recipe]:
+    """Those that can make a difference; the first always."""
+    first, *others = recipes
+    found = [first, *(r for r in others if r.ranges == first.ranges or _is_coarse(plan))]
+    if shop.overrides:
+        # Ranges that the user gave are of the tensors as they are.
+        found = [first, *(r for r in found[1:] if not r.equalized)]
+    if any(r.equalized for r in found) and shop.equalized.model is None:
+        say(f"nothing is equalised: {shop.equalized.note}")
+        found = list(dict.fromkeys(replace(r, equalized=False) for r in found))
+    return found
+
+
+def _is_coarse(plan: Plan) -> bool:
+    """With 16 bits there is nothing to gain from cutting ranges."""
+    return any(p.activation is not None and p.activation.bits == 8 for p in plan.precisions.values())
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from hexport import facts
 from hexport.observe.decibels import finite
 from hexport.quantization.candidates import Candidate, Trial
-from hexport.quantization.plan import Plan
+from hexport.quantization.plan import FLOAT, Plan
 from hexport.quantization.switches import Harm
 from hexport.quantization.work import all_macs
 from hexport.quantization.workshop import Workshop
@@ -35,11 +35,17 @@ class Quantization:
     """The layers that harm most by themselves; empty when the goal was met without looking."""
     float_nodes: dict[str, str]
     """Compute nodes that stay fp16 -> why."""
-    float_mac_share: float
+    mac_shares: dict[str, float]
+    """Precision -> its share of the multiply-accumulates, the largest first."""
     bytes_before: int
     bytes_after: int
     seconds: float
     warnings: tuple[str, ...]
+
+    @property
+    def float_mac_share(self) -> float:
+        """Of the multiply-accumulates, those in fp16."""
+        return self.mac_shares.get(str(FLOAT), 0.0)
 
     @property
     def met(self) -> bool:
@@ -71,6 +77,7 @@ class Quantization:
             "precisions": dict(Counter(str(p) for p in self.best.plan.precisions.values())),
             "float_nodes": self.float_nodes,
             "float_mac_share": round(self.float_mac_share, 4),
+            "mac_shares": {name: round(share, 4) for name, share in self.mac_shares.items()},
             "cpu_nodes": [node.name for node in verdict.cpu_nodes] if verdict else None,
             "partitions": len(verdict.partitions) if verdict else None,
             "failure": self.best.failure,
@@ -102,22 +109,28 @@ def _tried(trial: Trial) -> dict[str, object]:
     }
 
 
-def float_nodes(model: ir.Model, plan: Plan) -> tuple[dict[str, str], float]:
-    """The nodes that compute in fp16 with the reason, and their share of the multiply-accumulates."""
+def mac_shares(model: ir.Model, plan: Plan) -> dict[str, float]:
+    """Precision -> its share of the multiply-accumulates, the largest first."""
+    counts: Counter[str] = Counter()
+    for name, count in all_macs(model).items():
+        counts[str(plan.precisions.get(name, FLOAT))] += count
+    total = counts.total()
+    return {name: count / total for name, count in counts.most_common() if count}
+
+
+def float_nodes(model: ir.Model, plan: Plan) -> dict[str, str]:
+    """The nodes that compute in fp16, with the reason."""
     macs = all_macs(model)
-    found = {
+    return {
         name: plan.reasons.get(name, "")
         for name, precision in plan.precisions.items()
         if precision.activation is None and (macs.get(name) or plan.reasons.get(name))
     }
-    total = sum(macs.values())
-    share = sum(macs.get(name, 0) for name in found) / total if total else 0.0
-    return found, share
 
 
 def decisions(shop: Workshop, best: Candidate) -> dict[str, object]:
     """``quant.json``: every range and precision with its reason; it can be given back as an override."""
-    activations = shop.activations(best.recipe.ranges)
+    activations = shop.of(best.recipe).activations(best.recipe.ranges)
     tensors: dict[str, object] = {}
     nodes: dict[str, object] = {}
     for node in shop.model.graph:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ class Option:
     """Noise over signal at every output, from this node alone."""
     cost: float
     float_macs: int = 0
+    wide_macs: int = 0
+    """Multiply-accumulates in integers that are wider than the scheme's."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,10 @@ class Promotion:
 
 
 def promote(
-    options: Mapping[Nodes, Sequence[Option]], goal: float, most_float_macs: float
+    options: Mapping[Nodes, Sequence[Option]],
+    goal: float,
+    most_float_macs: float,
+    most_wide_macs: float = inf,
 ) -> tuple[Promotion, ...]:
     """Raise nodes from their first option until the noise at every output is below ``goal``.
 
@@ -50,17 +56,17 @@ def promote(
     """
     chosen = dict.fromkeys(options, 0)
     total = np.sum([steps[0].noise for steps in options.values()], axis=0)
-    float_macs = 0
+    room = (most_float_macs, most_wide_macs)
     while np.any(total > goal):
-        step = _best_step(options, chosen, total, goal, most_float_macs - float_macs)
+        step = _best_step(options, chosen, total, goal, room)
         if step is None:
             break
         name, level = step
         old, new = options[name][chosen[name]], options[name][level]
         total = total - old.noise + new.noise
-        float_macs += new.float_macs - old.float_macs
+        room = (room[0] - new.float_macs + old.float_macs, room[1] - new.wide_macs + old.wide_macs)
         chosen[name] = level
-    _take_back(options, chosen, total, goal)
+    _take_back(options, chosen, total, goal, room[1])
     return tuple(
         Promotion(name, options[name][level].precision, float(np.max(options[name][0].noise)))
         for name, level in chosen.items()
@@ -69,15 +75,20 @@ def promote(
 
 
 def _take_back(
-    options: Mapping[Nodes, Sequence[Option]], chosen: dict[Nodes, int], total: Noise, goal: float
+    options: Mapping[Nodes, Sequence[Option]],
+    chosen: dict[Nodes, int],
+    total: Noise,
+    goal: float,
+    wide_room: float,
 ) -> None:
     """What cheap steps were taken for before a large one made them needless: each is a border crossed."""
     raised = [name for name, level in chosen.items() if level]
     for name in sorted(raised, key=lambda name: float(np.max(options[name][0].noise))):
         for level in range(chosen[name]):
-            back = total - options[name][chosen[name]].noise + options[name][level].noise
-            if np.all(back <= goal):
-                total, chosen[name] = back, level
+            now, then = options[name][chosen[name]], options[name][level]
+            back, wider = total - now.noise + then.noise, then.wide_macs - now.wide_macs
+            if np.all(back <= goal) and wider <= wide_room:
+                total, chosen[name], wide_room = back, level, wide_room - wider
                 break
 
 
@@ -86,7 +97,7 @@ def _best_step(
     chosen: Mapping[Nodes, int],
     total: Noise,
     goal: float,
-    float_macs_left: float,
+    room: tuple[float, float],
 ) -> tuple[Nodes, int] | None:
     best, best_gain = None, 0.0
     over = np.maximum(total - goal, 0)
@@ -95,7 +106,7 @@ def _best_step(
         now = steps[chosen[name]]
         for level in range(chosen[name] + 1, len(steps)):
             then = steps[level]
-            if then.float_macs - now.float_macs > float_macs_left:
+            if then.float_macs - now.float_macs > room[0] or then.wide_macs - now.wide_macs > room[1]:
                 continue
             # Only what is above the goal counts: an output that is good enough needs nothing.
             spared = float(np.sum(over - np.maximum(total - now.noise + then.noise - goal, 0)))

@@ -13,7 +13,7 @@ import numpy as np
 
 from hexport.backend.failures import BackendError
 from hexport.quantization.absorbing import clips_below_zero
-from hexport.quantization.candidates import Candidate, Effort, Trial
+from hexport.quantization.candidates import Candidate, Effort, Trial, suited
 from hexport.quantization.encoding import QType
 from hexport.quantization.judging import Judge
 from hexport.quantization.pacing import Pace
@@ -28,12 +28,16 @@ from hexport.toolchain import WorkerError
 
 FLOAT_SHARE = 0.10
 """Of the multiply-accumulates: what may stay fp16 inside an integer scheme."""
+WIDE_SHARE = 1 / 3
+"""Of the multiply-accumulates: what may be in 16 bits inside an 8-bit scheme that was asked for by name."""
 _MARGIN_DB = 1.0
 """Above the goal on the CPU, because the NPU gives a little less."""
 _WORST = 10
 _USELESS_DB = 10.0
 _ROUNDS = 2
 """How often the goal is raised because the NPU gave less than the CPU."""
+_CHANCE_DB = 0.3
+"""On a few samples: a recipe must win by more than this over one that comes before it."""
 _TRUSTED_DB = 3.0
 """The NPU may be this far below the CPU before it is asked why."""
 
@@ -64,25 +68,28 @@ class Search:
             return candidate.drop is not None and candidate.drop <= self.most_drop
         return candidate.sqnr_db >= self.goal_db
 
-    def pursue(self, scheme: Precision, label: str) -> Candidate:
+    def pursue(self, scheme: Precision, label: str, wide_share: float = WIDE_SHARE) -> Candidate:
         """The scheme, with a tenth in fp16 at most; and only if that is of no use to anybody, with more."""
-        found = self.within(scheme, label, FLOAT_SHARE)
+        found = self.within(scheme, label, FLOAT_SHARE, wide_share)
         if found.sqnr_db >= _USELESS_DB or not self.effort.promotions or not self.judge.target.float:
             return found
-        more = self.within(scheme, f"{label} and fp16", 1.0)
+        more = self.within(scheme, f"{label} and fp16", 1.0, wide_share)
         return more if more.sqnr_db > found.sqnr_db else found
 
-    def within(self, scheme: Precision, label: str, float_share: float) -> Candidate:
+    def within(self, scheme: Precision, label: str, float_share: float, wide_share: float = 1.0) -> Candidate:
         """The scheme with its best recipe, and the nodes in fp16 that the goal needs and the share allows."""
         self._pace = Pace(self.effort.most_steps)
         start = self._best_recipe(self._planned(scheme), label)
         better = self._better_than(scheme)
+        options: dict[tuple[str, ...], list[Option]] | None = None
         best: Candidate | None = None
         margin = _MARGIN_DB
         for _ in range(_ROUNDS):
             chosen = start
             if start.cpu.lowest_db < self.goal_db + margin and self.effort.promotions and better:
-                chosen = self._promoted(start, better, float_share, self.goal_db + margin)
+                # What each node harms is measured once: on a large model that takes a minute.
+                options = options or self._options(start, better)
+                chosen = self._promoted(start, options, (float_share, wide_share), self.goal_db + margin)
             found = self.confirm(chosen)
             if best is None or found.sqnr_db > best.sqnr_db:
                 best = found
@@ -95,10 +102,9 @@ class Search:
         return best
 
     def _better_than(self, scheme: Precision) -> list[Precision]:
-        """What single nodes can be raised to: fp16 where the chip has it, else 16 bits."""
-        if self.judge.target.float:
-            return [FLOAT]
-        return [SCHEMES["16a8w"]] if scheme.activation is QType.U8 else []
+        """What single nodes can be raised to, the cheapest first: 16 bits, and fp16 where the chip has it."""
+        wider = [SCHEMES["16a8w"]] if scheme.activation is QType.U8 else []
+        return [*wider, FLOAT] if self.judge.target.float else wider
 
     def in_float(self) -> Candidate:
         """The prepared model as it is: fp16 on the NPU."""
@@ -161,22 +167,25 @@ class Search:
         return sum(macs[str(node.name)] for node in self.shop.model.graph if plan.of(node).activation is None)
 
     def _best_recipe(self, plan: Plan, label: str) -> Candidate:
-        first, *others = self.effort.recipes
-        recipes = [first, *(r for r in others if r.ranges == first.ranges or _is_coarse(plan))]
-        candidates = self._candidates(plan, recipes, label)
-        return max(candidates, key=lambda candidate: candidate.cpu.lowest_db)
+        candidates = self._candidates(plan, suited(self.effort.recipes, plan, self.shop, self.say), label)
+        best = max(candidate.cpu.lowest_db for candidate in candidates)
+        return next(c for c in candidates if c.cpu.lowest_db >= best - _CHANCE_DB)
 
     def _promoted(
-        self, start: Candidate, to: list[Precision], float_share: float, wanted_db: float
+        self,
+        start: Candidate,
+        options: Mapping[tuple[str, ...], list[Option]],
+        shares: tuple[float, float],
+        wanted_db: float,
     ) -> Candidate:
         macs = all_macs(self.shop.model)
-        options = self._options(start, to, macs)
-        allowed = max(float_share * sum(macs.values()) - self._float_macs(start.plan, macs), 0.0)
+        total = sum(macs.values())
+        allowed = max(shares[0] * total - self._float_macs(start.plan, macs), 0.0)
         goal = 10 ** (-wanted_db / 10)
         best, done = start, None
         for _ in range(self.effort.promotions):
             plan = start.plan.copy()
-            promotions = promote(options, goal, allowed)
+            promotions = promote(options, goal, allowed, shares[1] * total)
             if promotions == done:
                 break
             done = promotions
@@ -204,10 +213,9 @@ class Search:
         if len(readers) == 1 and clips_below_zero(readers[0]) and plan.of(readers[0]).activation is not None:
             plan.set(str(readers[0].name), Precision(plan.of(node).activation), f"it belongs to {name}")
 
-    def _options(
-        self, start: Candidate, to: list[Precision], macs: Mapping[str, int]
-    ) -> dict[tuple[str, ...], list[Option]]:
+    def _options(self, start: Candidate, to: list[Precision]) -> dict[tuple[str, ...], list[Option]]:
         """What can be raised, and to what: nodes that share their weights go together."""
+        macs = all_macs(self.shop.model)
         nodes = {str(node.name): node for node in self.shop.model.graph}
         better = {p: self._harms_in(start, p) for p in to if p.activation is not None}
         options: dict[tuple[str, ...], list[Option]] = {}
@@ -222,18 +230,19 @@ class Search:
             options[harm.nodes] = [Option(now, harm.noise, sum(cost(nodes[n], now) for n in harm.nodes))]
             for precision in to:
                 then = _fitting(precision, now)
+                if any(refusal(nodes[name], then, self.shop.arch) for name in harm.nodes):
+                    continue
                 noise = better[precision][harm.nodes] if precision in better else np.zeros_like(harm.noise)
-                count = sum(macs[name] for name in harm.nodes) if then.activation is None else 0
+                count = sum(macs[name] for name in harm.nodes)
                 price = sum(cost(nodes[name], then) for name in harm.nodes)
-                options[harm.nodes].append(Option(then, noise, price, count))
+                counts = (count, 0) if then.activation is None else (0, count)
+                options[harm.nodes].append(Option(then, noise, price, *counts))
         return options
 
     def _harms(self, plan: Plan, recipe: Recipe) -> list[Harm]:
-        integers = self.shop.integers(plan, recipe)
-        acts = self.shop.activations(recipe.ranges)
-        return harms(
-            self.shop.model, plan, acts, integers, self.judge.samples[:1], self.judge.folder, self.shop.arch
-        )
+        shop, samples = self.shop.of(recipe), self.judge.samples[:1]
+        integers, activations = shop.integers(plan, recipe), shop.activations(recipe.ranges)
+        return harms(shop.model, plan, activations, integers, samples, self.judge.folder, shop.arch)
 
     def _harms_in(self, start: Candidate, precision: Precision) -> dict[tuple[str, ...], Noise]:
         """The harm of the same nodes in another precision."""
@@ -284,11 +293,6 @@ class Search:
                 candidate.failure,
             )
         )
-
-
-def _is_coarse(plan: Plan) -> bool:
-    """With 16 bits there is nothing to gain from cutting ranges."""
-    return any(p.activation is not None and p.activation.bits == 8 for p in plan.precisions.values())
 
 
 def _fitting(precision: Precision, now: Precision) -> Precision:

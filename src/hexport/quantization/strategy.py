@@ -39,7 +39,7 @@ def _at_goal(search: Search, scheme: str, soc: facts.Soc) -> Candidate:
         return search.pursue(SCHEMES[scheme], scheme)
     found: list[Candidate] = []
     for name in ("8a8w", "16a8w"):
-        found.append(search.pursue(SCHEMES[name], name))
+        found.append(search.pursue(SCHEMES[name], name, 1.0))
         if search.is_enough(found[-1]):
             return found[-1]
     if soc.float:

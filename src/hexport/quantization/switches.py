@@ -229,7 +229,7 @@ class _Board:
     def constant(self, array: NDArray[Any]) -> ir.Value:
         self._count += 1
         return add_initializer(
-            self.graph, f"hexport_switched_{self._count}", ir.tensor(np.ascontiguousarray(array))
+            self.graph, f"hexport_switched_{self._count}", ir.tensor(np.asarray(array, order="C"))
         )
 
     def weight(self, layer: LayerIntegers) -> ir.Value:

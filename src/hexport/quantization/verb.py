@@ -24,8 +24,8 @@ from hexport.quantization.fitting_model import fit_for_integers
 from hexport.quantization.holding_out import Part, too_few
 from hexport.quantization.judging import Judge, Metric
 from hexport.quantization.metric import find_metric
-from hexport.quantization.outcome import Quantization, decisions, float_nodes
-from hexport.quantization.plan import SCHEMES, Plan
+from hexport.quantization.outcome import Quantization, decisions, float_nodes, mac_shares
+from hexport.quantization.plan import FLOAT, SCHEMES, Plan
 from hexport.quantization.readying import Ready, Sizes, get_ready
 from hexport.quantization.search import FLOAT_SHARE, Search
 from hexport.quantization.strategy import find_best
@@ -97,7 +97,7 @@ def quantize(
             best = find_best(search, scheme, soc)
         save(best.model, output)
         _write_decisions(output, shop, best)
-        floats, share = float_nodes(shop.model, best.plan)
+        shares = mac_shares(shop.model, best.plan)
         return Quantization(
             str(model),
             str(output),
@@ -108,8 +108,8 @@ def quantize(
             best,
             tuple(search.tried),
             tuple(search.worst),
-            floats,
-            share,
+            float_nodes(shop.model, best.plan),
+            shares,
             ready.path.stat().st_size,
             output.stat().st_size,
             time.perf_counter() - began,
@@ -119,7 +119,7 @@ def quantize(
                 *_few(ready.data),
                 *_unseen(best),
                 *_untouched(scheme, best),
-                *_much_float(scheme, share),
+                *_much_float(scheme, shares.get(str(FLOAT), 0.0)),
             ),
         )
 

@@ -54,6 +54,10 @@ def _rows(result: Quantization) -> list[tuple[str, str]]:
         ("SQNR on NPU / CPU", f"{npu} / {decibels(best.cpu.lowest_db)}"),
         ("worst output", f"{escape(worst.name)}, {decibels(worst.lowest_db)}" if worst else "–"),
         ("same decision", f"{comparison.agreement}" if comparison.agreement else "–"),
+        (
+            "MACs in",
+            ", ".join(f"{name} {100 * part:.0f} %" for name, part in result.mac_shares.items()) or "–",
+        ),
         ("size", f"{result.bytes_before / 1e6:.2f} MB → {result.bytes_after / 1e6:.2f} MB"),
         ("time", f"{result.seconds:.0f} s"),
     ]

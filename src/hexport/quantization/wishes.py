@@ -85,7 +85,7 @@ def read_wishes(file: Path | None, keep_float: Sequence[str]) -> Wishes:
             nodes[f"={name}" if isinstance(scheme, dict) else name] = _scheme(file, name, scheme)
         for name, ends in document.get("tensors", {}).items():
             tensors[name] = _range(file, name, ends)
-        recipe, partial = str(document.get("recipe", "")), document.get("partial") is True
+        recipe, partial = str(document.get("recipe", "")), bool(document.get("partial"))
     return Wishes({**nodes, **dict.fromkeys(keep_float, "fp16")}, tensors, recipe, partial)
 
 

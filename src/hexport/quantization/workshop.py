@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from hexport.quantization.activations import Activations, GivenRange
+from hexport.quantization.activations import Activations, GivenRange, encode_constant
 from hexport.quantization.emitting import emit
-from hexport.quantization.encoding import Encoding
+from hexport.quantization.empirical import float_means, measure_biases
+from hexport.quantization.encoding import Encoding, Floats
+from hexport.quantization.equalizing import Equalized, equalize
 from hexport.quantization.histogram import Histogram
 from hexport.quantization.kept_observations import kept_histograms
 from hexport.quantization.layer_inputs import Moments, moments_of
@@ -31,13 +33,22 @@ class Recipe:
     carry_errors: bool = False
     """Round weights one after the other, the rest making up for it."""
     correct_bias: bool = True
+    """Take the mean error of rounded weights out of the bias, as computed from the layer's inputs."""
+    measure_bias: bool = False
+    """Take out what is left of it in the quantised model, as measured."""
+    equalized: bool = False
+    """From the float model whose channels were given like ranges."""
 
     def __str__(self) -> str:
         parts = [f"{self.ranges} ranges"]
+        if self.equalized:
+            parts.append("equalised channels")
         if self.carry_errors:
             parts.append("error-carrying rounding")
         if self.correct_bias:
             parts.append("bias correction")
+        if self.measure_bias:
+            parts.append("measured bias")
         return ", ".join(parts)
 
 
@@ -64,6 +75,26 @@ class Workshop:
     """Ranges the user gave."""
     _integers: dict[object, LayerIntegers] = field(default_factory=dict)
     _activations: dict[str, Activations] = field(default_factory=dict)
+    _is_equal: bool = False
+
+    def of(self, recipe: Recipe) -> Workshop:
+        """This one, or the one over the equalised model if the recipe is for that."""
+        if not recipe.equalized or self._is_equal or self._equal is None:
+            return self
+        return self._equal
+
+    @cached_property
+    def equalized(self) -> Equalized:
+        """The same model with channels of like ranges, or why there is none."""
+        return equalize(self.model, self.fit, self.folder)
+
+    @cached_property
+    def _equal(self) -> Workshop | None:
+        model = self.equalized.model
+        # Nodes and tensors keep their names, so that plans and given ranges fit both.
+        if model is None:
+            return None
+        return replace(self, model=model, _integers={}, _activations={}, _is_equal=True)
 
     @cached_property
     def histograms(self) -> dict[str, Histogram]:
@@ -86,6 +117,11 @@ class Workshop:
         """What error-carrying rounding needs as well."""
         return moments_of(self.model, self.layers, self.fit, self.folder, squares=True)
 
+    @cached_property
+    def float_means(self) -> dict[str, Floats]:
+        """What measured bias correction needs."""
+        return float_means(self.model, self.layers, self.fit, self.folder)
+
     def is_infinite(self, node: ir.Node) -> bool:
         """Whether something that the node reads or makes is not finite."""
         for value in (*node.inputs, *node.outputs):
@@ -106,13 +142,20 @@ class Workshop:
 
     def build(self, plan: Plan, recipe: Recipe) -> ir.Model:
         """The quantised model."""
-        return emit(self.model, plan, self.activations(recipe.ranges), self.integers(plan, recipe), self.arch)
+        shop = self.of(recipe)
+        integers, activations = shop.integers(plan, recipe), shop.activations(recipe.ranges)
+        made = emit(shop.model, plan, activations, integers, shop.arch)
+        if not recipe.measure_bias:
+            return made
+        better = measure_biases(made, shop.layers, integers, shop.float_means, shop.fit, shop.folder)
+        return emit(shop.model, plan, activations, better, shop.arch)
 
     def integers(self, plan: Plan, recipe: Recipe) -> Mapping[str, LayerIntegers]:
         """Every layer's weights that the plan has in integers."""
+        shop = self.of(recipe)
         return {
-            name: self._layer(layer, plan, recipe)
-            for name, layer in self.layers.items()
+            name: shop._layer(layer, plan, recipe)
+            for name, layer in shop.layers.items()
             if plan.of(layer.node).weight is not None
         }
 
@@ -144,7 +187,12 @@ class Workshop:
         assert precision.activation is not None
         assert source is not None
         activations, made = self.activations(recipe.ranges), str(layer.node.outputs[0].name)
-        read = activations.encoding(str(source.name), precision.activation)
+        array = constant(source)
+        read = (
+            activations.encoding(str(source.name), precision.activation)
+            if array is None
+            else encode_constant(array, precision.activation)
+        )
         written = activations.encoding(made, precision.activation).scale if activations.knows(made) else 0.0
         return weight_encoding(layer, precision, float(read.scale), float(written))
 

@@ -1,0 +1,147 @@
+"""The node that the NPU computes otherwise than the CPU, found with a judge whose NPU has a known fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import onnx
+import onnx_ir as ir
+import pytest
+
+from hexport.backend.failures import BackendError, CompileFailed
+from hexport.quantization import reconciling
+from hexport.quantization.judging import Judge
+from hexport.quantization.plan import FLOAT, SCHEMES, Plan, plan_for
+from hexport.quantization.reconciling import find_misread
+from hexport.quantization.workshop import Workshop
+from hexport.toolchain import WorkerError
+from quantised_graphs import ARCH, PLAIN, cnn, transformer, workshop
+
+CPU_DB, TOLERANCE_DB = 30.0, 3.0
+
+
+class FaultyNpu:
+    """A judge whose CPU is always right, and whose NPU is not where one of ``faults`` is in integers."""
+
+    def __init__(
+        self, *faults: str, npu_db: float = 2.0, error: Callable[[], Exception] | None = None
+    ) -> None:
+        self.faults, self.npu_db, self.error = faults, npu_db, error
+        self.runs = 0
+
+    def on_cpu(self, *models: ir.Model) -> list[Any]:
+        return [SimpleNamespace(lowest_db=CPU_DB) for _ in models]
+
+    def on_npu(self, model: ir.Model, samples: int) -> tuple[None, Any, None]:
+        assert samples == 1
+        self.runs += 1
+        wrong = any(in_integers(model, name) for name in self.faults)
+        if wrong and self.error is not None:
+            raise self.error()
+        return None, SimpleNamespace(lowest_db=self.npu_db if wrong else CPU_DB), None
+
+
+def in_integers(model: ir.Model, name: str) -> bool:
+    """Whether the node reads straight from a DequantizeLinear; in float a Cast stands between."""
+    node = next(node for node in model.graph if node.name == name)
+    source = node.inputs[0]
+    assert source is not None
+    producer = source.producer()
+    return producer is not None and producer.op_type == "DequantizeLinear"
+
+
+def found_by(judge: FaultyNpu, shop: Workshop, plan: Plan) -> str | None:
+    return find_misread(shop, cast(Judge, judge), plan, PLAIN, TOLERANCE_DB)
+
+
+def whole(shop: Workshop) -> Plan:
+    return plan_for(shop.model, SCHEMES["8a8w"], ARCH)
+
+
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [
+        *((cnn, name) for name in ("conv", "depthwise", "average", "gemm")),
+        *((transformer, name) for name in ("norm1", "scores", "softmax", "up", "residual2")),
+    ],
+)
+def test_the_node_is_found_wherever_it_is(
+    tmp_path: Path, made: Callable[[], onnx.ModelProto], name: str
+) -> None:
+    shop = workshop(made(), tmp_path)
+    judge = FaultyNpu(name)
+    assert found_by(judge, shop, whole(shop)) == name
+    # By halves, and not one after the other.
+    assert judge.runs <= len(shop.model.graph).bit_length()
+
+
+def test_of_two_the_first_is_found(tmp_path: Path) -> None:
+    shop = workshop(transformer(), tmp_path)
+    assert found_by(FaultyNpu("up", "softmax"), shop, whole(shop)) == "softmax"
+
+
+def test_a_node_that_is_float_already_is_not_blamed(tmp_path: Path) -> None:
+    shop = workshop(cnn(), tmp_path)
+    plan = whole(shop)
+    plan.set("conv", FLOAT, "for a test")
+    plan.set("relu", FLOAT, "for a test")
+    assert found_by(FaultyNpu("conv", "gemm"), shop, plan) == "gemm"
+
+
+def test_what_only_moves_numbers_is_not_blamed(tmp_path: Path) -> None:
+    """The one that is blamed made what it moves."""
+    shop = workshop(cnn(), tmp_path)
+    assert found_by(FaultyNpu("flatten"), shop, whole(shop)) == "average"
+
+
+@pytest.mark.parametrize("error", [BackendError, CompileFailed, WorkerError])
+def test_a_node_that_makes_the_backend_fail_is_found_as_well(
+    tmp_path: Path, error: type[WorkerError]
+) -> None:
+    shop = workshop(cnn(), tmp_path)
+    judge = FaultyNpu("depthwise", error=lambda: error("it fails", why="for a test"))
+    assert found_by(judge, shop, whole(shop)) == "depthwise"
+
+
+def test_an_error_of_another_kind_is_not_taken_for_the_nodes(tmp_path: Path) -> None:
+    shop = workshop(cnn(), tmp_path)
+    with pytest.raises(MemoryError):
+        found_by(FaultyNpu("conv", error=MemoryError), shop, whole(shop))
+
+
+def test_a_difference_within_the_tolerance_is_none(tmp_path: Path) -> None:
+    """With nobody to blame the last one is, which the caller then measures."""
+    shop = workshop(cnn(), tmp_path)
+    slight = FaultyNpu("conv", npu_db=CPU_DB - TOLERANCE_DB + 0.1)
+    assert found_by(slight, shop, whole(shop)) == "gemm"
+    more = FaultyNpu("conv", npu_db=CPU_DB - TOLERANCE_DB - 0.1)
+    assert found_by(more, shop, whole(shop)) == "conv"
+
+
+@pytest.mark.parametrize(("share", "runs"), [(0.5, 1), (0.2, 1), (0.01, None)])
+def test_a_search_that_cannot_end_in_time_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, runs: int | None
+) -> None:
+    """After the first try, which tells how long the others will take: ``share`` of the time each."""
+    shop = workshop(transformer(), tmp_path)
+    judge = FaultyNpu("softmax")
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += reconciling._SECONDS * share
+        return now[0]
+
+    monkeypatch.setattr(reconciling, "time", SimpleNamespace(monotonic=clock))
+    assert found_by(judge, shop, whole(shop)) == (None if runs else "softmax")
+    assert judge.runs == (runs or judge.runs)
+    assert judge.runs > 0
+
+
+def test_a_plan_without_integers_has_no_such_node(tmp_path: Path) -> None:
+    shop = workshop(cnn(), tmp_path)
+    judge = FaultyNpu("conv")
+    assert found_by(judge, shop, plan_for(shop.model, FLOAT, ARCH)) is None
+    assert judge.runs == 0

@@ -1,0 +1,91 @@
+"""What the search chooses between: recipes that differ by more than chance, precisions a node can have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import onnx_ir as ir
+import pytest
+
+from hexport import facts
+from hexport.quantization.candidates import EFFORTS, Candidate
+from hexport.quantization.judging import Judge
+from hexport.quantization.plan import FLOAT, SCHEMES, Precision, plan_for
+from hexport.quantization.search import Search
+from hexport.quantization.workshop import Recipe, Workshop
+from hexport.toolchain import Limits
+from quantised_graphs import PLAIN, cnn, normal, workshop
+from rule_checks import TARGET
+from step_models import graph
+
+CHIP = facts.find_target(TARGET)
+
+
+def searching(shop: Workshop, chip: facts.Soc = CHIP, **effort: Any) -> Search:
+    samples = list(shop.data)
+    judge = Judge(chip, samples, [], shop.folder, Limits())
+    return Search(shop, judge, 20.0, replace(EFFORTS["normal"], **effort), lambda _: None, lambda _: None)
+
+
+def candidate(shop: Workshop, scheme: str) -> Candidate:
+    plan = plan_for(shop.model, SCHEMES[scheme], shop.arch)
+    return Candidate(scheme, plan, PLAIN, shop.build(plan, PLAIN), 1.0, cast(Any, None))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "has_float", "expected"),
+    [
+        ("8a8w", True, [SCHEMES["16a8w"], FLOAT]),
+        ("8a8w", False, [SCHEMES["16a8w"]]),
+        ("16a8w", True, [FLOAT]),
+        ("16a8w", False, []),
+    ],
+)
+def test_a_node_is_raised_to_16_bits_before_fp16(
+    tmp_path: Path, scheme: str, has_float: bool, expected: list[Precision]
+) -> None:
+    search = searching(workshop(cnn(), tmp_path), replace(CHIP, float=has_float))
+    assert search._better_than(SCHEMES[scheme]) == expected
+
+
+def test_from_cheap_to_exact(tmp_path: Path) -> None:
+    shop = workshop(cnn(), tmp_path)
+    search = searching(shop)
+    for names, options in search._options(candidate(shop, "8a8w"), [SCHEMES["16a8w"], FLOAT]).items():
+        assert [option.precision.activation for option in options][-1] is None, names
+        assert [o.cost for o in options] == sorted(o.cost for o in options), names
+        assert options[1].noise.max() < options[0].noise.max(), names
+        assert [bool(o.float_macs) for o in options[:2]] == [False, False]
+
+
+def test_a_precision_that_the_npu_gets_wrong_is_no_option(tmp_path: Path) -> None:
+    """A logarithm is right in 8 bits, and garbage in 16."""
+    proto = graph([1, 4, 5, 5], "c = Conv x w", "s = Sigmoid c", "y = Log s", w=normal(4, 4, 1, 1))
+    shop = workshop(proto, tmp_path)
+    options = searching(shop)._options(candidate(shop, "8a8w"), [SCHEMES["16a8w"], FLOAT])
+    kinds = {names: [str(o.precision) for o in each] for names, each in options.items()}
+    assert kinds["c",] == ["8a8w", "16a8w", "fp16"]
+    assert kinds["y",] == ["8a", "fp16"]
+
+
+@pytest.mark.parametrize(
+    ("figures", "winner"),
+    [([24.0, 24.2, 20.0], 0), ([24.0, 24.5, 20.0], 1), ([10.0, 24.5, 24.6], 1), ([24.0, 20.0, 25.0], 2)],
+)
+def test_a_recipe_wins_by_more_than_chance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: list[float], winner: int
+) -> None:
+    recipes = (Recipe(), Recipe(carry_errors=True), Recipe("min-max", carry_errors=True))
+    shop = workshop(cnn(), tmp_path)
+    search = searching(shop, recipes=recipes)
+    left = iter(figures)
+
+    def on_cpu(_: Judge, *models: ir.Model) -> list[Any]:
+        return [SimpleNamespace(lowest_db=next(left)) for _ in models]
+
+    monkeypatch.setattr(Judge, "on_cpu", on_cpu)
+    plan = plan_for(shop.model, SCHEMES["8a8w"], shop.arch)
+    assert search._best_recipe(plan, "8a8w").recipe == recipes[winner]
