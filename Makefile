@@ -31,14 +31,23 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-# One model that runs whole on the NPU, and one that does not; both real, both from PyPI.
-demo: $(VENV)/core.stamp
+$(VENV)/build.stamp: pyproject.toml | $(BIN)/python
+	@echo "installing what changes models into $(VENV)"
+	$(BIN)/python -m pip install --quiet --editable '.[build]'
+	@touch $@
+
+# One model that runs whole on the NPU, and one that does not; then a package. All real, all from PyPI.
+demo: $(VENV)/core.stamp $(VENV)/build.stamp
 	$(BIN)/hexport doctor
 	$(BIN)/hexport check zoo:ppocrv4-det --target SM8650
 	$(BIN)/hexport check zoo:whisper-mel80 --target "snapdragon 8 gen 3"
+	$(BIN)/hexport build zoo:ppocrv2-cls -o demo-package --target SM8650 --calib zoo:ppocrv2-cls --min-sqnr 30
+	$(BIN)/hexport verify demo-package
+	$(BIN)/hexport inspect demo-package
 	@echo
 	@echo "Next, with your own model:"
 	@echo "  $(BIN)/hexport check MODEL.onnx --target SM8650   what of it runs on the NPU, and why the rest does not"
+	@echo "  $(BIN)/hexport build MODEL.onnx -o PKG --target SM8650   a package to ship; add --calib for integers"
 	@echo "  $(BIN)/hexport targets                            the chips there are"
 	@echo "  $(BIN)/hexport zoo list                           more real models to try"
 
@@ -55,4 +64,4 @@ unit: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo-package .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -25,6 +25,8 @@ class Effort:
     """0: it is not run there, unless a goal was asked for."""
     reconciliations: int
     """How many nodes that the NPU computes differently are looked for."""
+    layers: bool = False
+    """Whether layers inside the model are measured on the NPU, too."""
 
     @property
     def most_steps(self) -> int:
@@ -57,6 +59,7 @@ EFFORTS: Mapping[str, Effort] = {
         8,
         4,
         4,
+        layers=True,
     ),
 }
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from hexport import facts
+from hexport.backend.running import run_on_htp
 from hexport.model.reference import cpu_session, run_each
 from hexport.observe.check import check_and_run
 from hexport.observe.comparing import Comparison, compare
@@ -61,6 +62,14 @@ class Judge:
         for path in paths:
             path.unlink()
         return found
+
+    def outputs_on_npu(self, model: ir.Model, samples: Sequence[Sample]) -> Sequence[Outputs]:
+        """What the NPU's own arithmetic gives, and nothing else."""
+        path = self.save(model)
+        try:
+            return run_on_htp(path, samples, self.target, limits=self.limits).outputs
+        finally:
+            path.unlink()
 
     def on_npu(self, model: ir.Model, samples: int) -> tuple[Verdict, Comparison, float | None]:
         """The truth, from the NPU's own arithmetic; seconds to minutes a sample."""

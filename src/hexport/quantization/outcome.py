@@ -11,6 +11,7 @@ import onnx_ir as ir
 from hexport import facts
 from hexport.observe.decibels import finite
 from hexport.quantization.candidates import Candidate, Trial
+from hexport.quantization.layers_on_npu import LayerFigure
 from hexport.quantization.plan import FLOAT, Plan
 from hexport.quantization.switches import Harm
 from hexport.quantization.work import all_macs
@@ -33,6 +34,8 @@ class Quantization:
     tried: tuple[Trial, ...]
     worst: tuple[Harm, ...]
     """The layers that harm most by themselves; empty when the goal was met without looking."""
+    layers: tuple[LayerFigure, ...]
+    """Layers as they are on the NPU; empty unless they were looked at."""
     float_nodes: dict[str, str]
     """Compute nodes that stay fp16 -> why."""
     mac_shares: dict[str, float]
@@ -86,6 +89,7 @@ class Quantization:
             "seconds": round(self.seconds, 1),
             "candidates": [_tried(trial) for trial in self.tried],
             "worst_layers": [{"nodes": list(h.nodes), "alone_db": finite(alone_db(h))} for h in self.worst],
+            "layers_on_npu": {layer.node: finite(layer.sqnr_db) for layer in self.layers},
             "warnings": list(self.warnings),
         }
 

@@ -23,6 +23,7 @@ from hexport.quantization.data import CalibrationData
 from hexport.quantization.fitting_model import fit_for_integers
 from hexport.quantization.holding_out import Part, too_few
 from hexport.quantization.judging import Judge, Metric
+from hexport.quantization.layers_on_npu import layers_on_npu
 from hexport.quantization.metric import find_metric
 from hexport.quantization.outcome import Quantization, decisions, float_nodes, mac_shares
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan
@@ -95,6 +96,7 @@ def quantize(
             # Also a scheme that heeds no wishes must not pass over a wrong one.
             wishes.apply(shop.model, Plan(), soc.htp_arch)
             best = find_best(search, scheme, soc)
+            layers = layers_on_npu(shop, judge, best) if tries.layers and best.npu is not None else ()
         save(best.model, output)
         _write_decisions(output, shop, best)
         shares = mac_shares(shop.model, best.plan)
@@ -108,6 +110,7 @@ def quantize(
             best,
             tuple(search.tried),
             tuple(search.worst),
+            layers,
             float_nodes(shop.model, best.plan),
             shares,
             ready.path.stat().st_size,

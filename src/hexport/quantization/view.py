@@ -24,6 +24,7 @@ def show(result: Quantization, console: Console) -> None:
     console.print(table)
     _show_floats(result, console)
     _show_worst(result, console)
+    _show_layers(result, console)
     _show_tried(result, console)
     for warning in result.warnings:
         console.print(f"[yellow]![/] {escape(warning)}")
@@ -85,6 +86,14 @@ def _show_worst(result: Quantization, console: Console) -> None:
     for harm in result.worst[:_MOST]:
         more = f" and {len(harm.nodes) - 1} that repeat it" if len(harm.nodes) > 1 else ""
         console.print(f"  {decibels(alone_db(harm))}  {escape(harm.nodes[0])}{more}")
+
+
+def _show_layers(result: Quantization, console: Console) -> None:
+    if not result.layers:
+        return
+    console.print("layers on the NPU, all that came before included:")
+    for layer in result.layers:
+        console.print(f"  {decibels(layer.sqnr_db)}  {escape(layer.node)}")
 
 
 def _show_tried(result: Quantization, console: Console) -> None:

@@ -43,6 +43,10 @@ class ModelSubject:
         return self.source.graph.inputs
 
     @property
+    def made_from(self) -> str:
+        return self.given
+
+    @property
     def own_reference(self) -> Path | None:
         """Itself on the CPU, in float or as ONNX Runtime computes it."""
         return None if self.compiled or self.soc is None else self.source.path

@@ -62,6 +62,10 @@ class PackageSubject:
         }
 
     @property
+    def made_from(self) -> str:
+        return self.package.manifest.source.name
+
+    @property
     def own_reference(self) -> Path | None:
         found = self.package.find(CPU_MODEL) if self.target is not None else ()
         return self.package.path(found[0]) if found else None

@@ -53,6 +53,10 @@ class Subject(Protocol):
         """Inputs of the original that it no longer has, with the one value that they have in it."""
 
     @property
+    def made_from(self) -> str:
+        """What the user called the original; ``zoo:…`` for a model of the zoo."""
+
+    @property
     def own_reference(self) -> Path | None:
         """What it is compared with when the user names nothing."""
 

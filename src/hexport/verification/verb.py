@@ -71,7 +71,7 @@ def verify(
         _refuse_sizes("the inputs have their own", sized)
         found = given_inputs.read_inputs(Path(inputs), wanted, subject.frozen, samples)
     else:
-        found = _made_inputs(thing, reference, subject, wanted, samples, sized)
+        found = _made_inputs(reference, subject, wanted, samples, sized)
     expected = _run_reference(name, source, subject, found, limits)
     ran = subject.run(found, limits)
     _refuse_strangers(name, source, str(thing), ran.outputs)
@@ -143,14 +143,13 @@ def _narrower(one: TensorType, other: TensorType) -> TensorType:
 
 
 def _made_inputs(
-    thing: str | Path,
     reference: str | Path | None,
     subject: Subject,
     wanted: Mapping[str, TensorType],
     count: int | None,
     sized: bool,
 ) -> Inputs:
-    for name in (str(thing), str(reference)) if not sized else ():
+    for name in (subject.made_from, str(reference)) if not sized else ():
         found = given_inputs.zoo_inputs(name, wanted, count)
         if found is not None and subject.takes(found.shapes):
             return found
