@@ -11,9 +11,9 @@ from typing import Any
 
 from hexport import facts
 from hexport.building.buckets import Sizes
-from hexport.building.digests import digest_of
 from hexport.building.steps import CompiledFiles, Steps
 from hexport.model import Model, read
+from hexport.model.digests import digest_of
 from hexport.model.external import data_files
 from hexport.packaging import artefact
 from hexport.packaging.manifest import (

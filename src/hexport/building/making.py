@@ -14,7 +14,7 @@ from hexport import facts
 from hexport.backend.failures import CompileFailed
 from hexport.building.assembling import ForChip
 from hexport.building.buckets import Sizes
-from hexport.building.digests import digest_of, samples_digest
+from hexport.building.digests import samples_digest
 from hexport.building.inputs import Inputs, open_inputs
 from hexport.building.order import Order
 from hexport.building.padding_proof import Proof, prove, prove_together
@@ -23,6 +23,7 @@ from hexport.building.steps import CompiledFiles, Ready, Steps
 from hexport.building.wishes import SCHEMES, Wishes
 from hexport.compiling.options import CompileOptions
 from hexport.model import read
+from hexport.model.digests import digest_of
 from hexport.model.external import data_files
 from hexport.records import from_plain, to_plain
 from hexport.toolchain import Limits

@@ -9,11 +9,11 @@ from typing import Any
 
 from hexport import facts
 from hexport.building.assembling import ForChip, put_compiled, put_models, put_report
-from hexport.building.digests import bytes_of, digest_of
 from hexport.building.order import Order
 from hexport.building.padding_proof import Proof
 from hexport.building.signature import tensors
 from hexport.building.steps import Steps
+from hexport.model.digests import bytes_of, digest_of
 from hexport.packaging import write_manifest
 from hexport.packaging.manifest import (
     Bucket,

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from hexport import facts
 from hexport.building.buckets import Sizes
-from hexport.building.digests import digest_of, samples_digest
+from hexport.building.digests import samples_digest
 from hexport.building.inputs import Inputs
 from hexport.building.wishes import Wishes
 from hexport.compiling.options import CompileOptions
 from hexport.model import Model
+from hexport.model.digests import digest_of
 from hexport.records import to_plain
 from hexport.storage import Store, file_digest, key_of
 from hexport.toolchain import Limits

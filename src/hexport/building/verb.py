@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexport.building.assembling import ForChip
-from hexport.building.digests import bytes_of
 from hexport.building.making import Making
 from hexport.building.order import take_order
 from hexport.building.outcome import Built
@@ -19,6 +18,7 @@ from hexport.building.steps import Steps
 from hexport.building.verifying import Verifier
 from hexport.building.wishes import Wishes
 from hexport.compiling.options import CompileOptions
+from hexport.model.digests import bytes_of
 from hexport.model.dims import Shape
 from hexport.packaging.manifest import Number, Verification
 from hexport.packaging.staging import staging_folder

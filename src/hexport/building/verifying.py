@@ -11,10 +11,11 @@ from hexport import facts
 from hexport.backend.running import run_on_cpu, run_on_htp
 from hexport.building.assembling import ForChip
 from hexport.building.buckets import Sizes
-from hexport.building.digests import digest_of, samples_digest
+from hexport.building.digests import samples_digest
 from hexport.building.order import Order
 from hexport.building.shortening import shortened
 from hexport.building.steps import Steps
+from hexport.model.digests import digest_of
 from hexport.observe.comparing import compare
 from hexport.observe.decibels import finite
 from hexport.packaging.manifest import Contract, OutputFigure, Verification

@@ -10,8 +10,8 @@ from typing import Any
 
 from hexport import facts
 from hexport.model import Model
+from hexport.model.digests import digest_of
 from hexport.model.dims import Shape
-from hexport.model.external import data_files
 from hexport.preparation.verb import prepare
 from hexport.storage import Store, file_digest, key_of
 from hexport.toolchain import Limits
@@ -30,13 +30,6 @@ class Prepared:
     @property
     def warnings(self) -> tuple[str, ...]:
         return tuple(self.report["warnings"])
-
-
-def model_digest(source: Model) -> str:
-    """The content of a model: its file, and the files that its weights lie in."""
-    files = (source.path, *data_files(source))
-    digests = [file_digest(path) for path in files]
-    return key_of("model", files=digests) if digests[1:] else digests[0]
 
 
 def prepared(
@@ -67,7 +60,7 @@ def prepared(
 
     key = key_of(
         "prepare",
-        model=model_digest(source),
+        model=digest_of(source),
         proofs=proofs_digest,
         target=soc.soc_model,
         shapes=dict(shapes),
