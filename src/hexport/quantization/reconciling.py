@@ -11,7 +11,7 @@ from hexport.quantization.roles import kind_of
 from hexport.quantization.workshop import Recipe, Workshop
 from hexport.toolchain import WorkerError
 
-_SECONDS = 240.0
+_SECONDS = 100.0
 """How long one node is looked for: the simulator takes half a minute a sample for a large detector."""
 
 
