@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hexport.packaging import unpack as unpack
     from hexport.preparation.verb import prepare as prepare
     from hexport.quantization.verb import quantize as quantize
+    from hexport.runtime.loading import load as load
+    from hexport.runtime.running import run as run
     from hexport.snippets.verb import snippet as snippet
     from hexport.storage.upkeep import cache as cache
     from hexport.verification.verb import verify as verify
@@ -37,10 +39,12 @@ _WHERE = {
     "compile": "hexport.compiling.verb",
     "doctor": "hexport.diagnosis",
     "inspect": "hexport.inspection.verb",
+    "load": "hexport.runtime.loading",
     "open_package": "hexport.packaging",
     "pack": "hexport.packaging",
     "prepare": "hexport.preparation.verb",
     "quantize": "hexport.quantization.verb",
+    "run": "hexport.runtime.running",
     "snippet": "hexport.snippets.verb",
     "targets": "hexport.facts",
     "unpack": "hexport.packaging",
@@ -57,10 +61,12 @@ __all__ = [
     "compile",
     "doctor",
     "inspect",
+    "load",
     "open_package",
     "pack",
     "prepare",
     "quantize",
+    "run",
     "snippet",
     "targets",
     "unpack",

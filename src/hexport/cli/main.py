@@ -34,6 +34,7 @@ VERBS: dict[str, str] = {
     "build": "From a model to a package: prepare, quantise, compile, verify.",
     "quantize": "Write a model in integers, as exact as asked for, judged on the NPU's own arithmetic.",
     "compile": "Compile models for chips, and prove from the binaries what they are.",
+    "run": "Run a package or a model on arrays, and tell what ran where.",
     "verify": "Compare a package or a model with its reference on the same inputs.",
     "inspect": "Tell what a file or folder is, and what is inside.",
     "pack": "Make one zip of a package, and a package of such a zip.",

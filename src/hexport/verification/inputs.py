@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,8 @@ from hexport.errors import UsageError
 from hexport.model.dims import Shape
 from hexport.model.graph import TensorType
 from hexport.preparation.samples import BadSamples
+from hexport.runtime.array_files import read_arrays
+from hexport.runtime.failures import BadInput
 from hexport.zoo.models import PREFIX
 
 Array = NDArray[Any]
@@ -111,12 +112,9 @@ def refuse_misfits(side: str, takes: Mapping[str, TensorType], sample: Mapping[s
 
 def _load(path: Path) -> dict[str, Array]:
     try:
-        with path.open("rb") as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise BadSamples(
-            f"{path} cannot be read", why=str(error) or type(error).__name__, next=_FORM
-        ) from error
+        return read_arrays(path)
+    except BadInput as error:
+        raise BadSamples(error.what, why=error.why, next=_FORM) from error
 
 
 def _holds(arrays: Mapping[str, Array]) -> str:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from hexport import facts
-from hexport.backend.context_model import read_context_model
 from hexport.errors import UsageError
 from hexport.model import Graph, TensorType, read
 from hexport.model.dims import Shape
 from hexport.packaging import Package, open_package
 from hexport.packaging.manifest import (
-    CONTEXT_BINARY,
     CONTEXT_MODEL,
     CPU_MODEL,
     SOURCE_MODEL,
@@ -29,7 +24,16 @@ from hexport.packaging.manifest import (
     Target,
 )
 from hexport.preparation.samples import BadSamples
+from hexport.runtime.bucket_choice import (
+    bucket_volume,
+    choose_bucket,
+    dims_of,
+    list_buckets,
+    list_shapes,
+)
 from hexport.runtime.padding import cut, pad, pad_values
+from hexport.runtime.requests import frozen_value
+from hexport.runtime.simulating import simulator_refusal
 from hexport.toolchain import Limits
 from hexport.verification.failures import NotVerifiable
 from hexport.verification.inputs import Inputs, refuse_misfits
@@ -56,10 +60,7 @@ class PackageSubject:
 
     @property
     def frozen(self) -> Mapping[str, NDArray[Any]]:
-        return {
-            one.name: np.array([_number(v) for v in one.values]).astype(one.dtype).reshape(one.shape)
-            for one in self.contract.frozen
-        }
+        return {one.name: frozen_value(one) for one in self.contract.frozen}
 
     @property
     def made_from(self) -> str:
@@ -77,10 +78,10 @@ class PackageSubject:
         return max(asked, default=None)
 
     def takes(self, shapes: Mapping[str, Shape]) -> bool:
-        return self.target is None or bool(self._fitting(shapes))
+        return self.target is None or choose_bucket(self._offered, shapes, self.contract) is not None
 
     def sizes(self, wanted: Graph) -> dict[str, Shape]:
-        bucket = min(self._offered, key=_volume)
+        bucket = min(self._offered, key=bucket_volume)
         if other := [name for name in wanted.inputs if name not in bucket.input_shapes]:
             raise BadSamples(
                 f"the reference takes input {other[0]!r}, which the package does not have",
@@ -91,7 +92,7 @@ class PackageSubject:
     def run(self, inputs: Inputs, limits: Limits) -> Ran:
         if self.target is None:
             return self._run_on_cpu(inputs, limits)
-        bucket, dims = self._choose(inputs.shapes), self._dims(inputs.shapes)
+        bucket, dims = self._choose(inputs.shapes), dims_of(self.contract, inputs.shapes)
         artefact, notes = self._to_run(self.target, bucket)
         (path,) = self.package.verified(artefact)
         takes, values = read(path).graph.inputs, pad_values(self.contract)
@@ -137,36 +138,17 @@ class PackageSubject:
             raise NotVerifiable(f"{self.package.folder} has no bucket", why="nothing in it is compiled")
         return (self.bucket,) if self.bucket else self.package.manifest.buckets
 
-    def _fitting(self, shapes: Mapping[str, Shape]) -> list[Bucket]:
-        values = pad_values(self.contract)
-        return [bucket for bucket in self._offered if _fits(bucket, shapes, values)]
-
     def _choose(self, shapes: Mapping[str, Shape]) -> Bucket:
-        """As the runtime does: the smallest that no dim is too large for."""
-        if fitting := self._fitting(shapes):
-            return min(fitting, key=_volume)
-        listed = "; ".join(
-            f"{bucket.name}: {', '.join(f'{n} {list(s)}' for n, s in bucket.input_shapes.items())}"
-            for bucket in self._offered
-        )
-        given = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+        """As the runtime does."""
+        found = choose_bucket(self._offered, shapes, self.contract)
+        if found is not None:
+            return found
         raise BadSamples(
-            f"the inputs fit no bucket: {given}",
-            why=f"there is {listed}; smaller sizes are taken along axes that the contract fills up",
+            f"the inputs fit no bucket: {list_shapes(shapes)}",
+            why=f"there is {list_buckets(self._offered)}; "
+            "smaller sizes are taken along axes that the contract fills up",
             next="give inputs of a bucket's sizes" if self.bucket is None else "choose another --bucket",
         )
-
-    def _dims(self, shapes: Mapping[str, Shape]) -> dict[str, int]:
-        """The size that each named dim of the contract has in the inputs."""
-        dims: dict[str, int] = {}
-        for name, tensor in self.inputs.items():
-            for dim, size in zip(tensor.shape or (), shapes[name], strict=False):
-                if isinstance(dim, str) and dims.setdefault(dim, size) != size:
-                    raise BadSamples(
-                        f"the dim {dim!r} has the sizes {dims[dim]} and {size} in the inputs",
-                        why="the contract calls them by one name: they must be the same",
-                    )
-        return dims
 
     def _to_run(self, target: Target, bucket: Bucket) -> tuple[Artefact, list[str]]:
         """The context model; or what it was compiled from, where no simulator can load it."""
@@ -175,7 +157,7 @@ class PackageSubject:
             raise NotVerifiable(
                 f"{self.package.folder} has nothing compiled for {target.name} and {bucket.name}"
             )
-        reason = self._not_loadable(found[0], target, bucket)
+        reason = simulator_refusal(self.package, found[0], target, bucket)
         if not reason:
             return found[0], []
         sources = self.package.find(SOURCE_MODEL, target=target.name, bucket=bucket.name)
@@ -190,20 +172,6 @@ class PackageSubject:
             "which it was compiled from, was compiled and run"
         )
         return sources[0], [note]
-
-    def _not_loadable(self, model: Artefact, target: Target, bucket: Bucket) -> str:
-        """Why the simulator cannot load it; empty: it can."""
-        call = read_context_model(self.package.path(model)).main_call
-        name = "" if call is None or call.embedded else os.fsdecode(call.cache)
-        place = PurePosixPath(model.path).parent / name
-        binaries = self.package.find(CONTEXT_BINARY, target=target.name, bucket=bucket.name)
-        held = next((binary for binary in binaries if PurePosixPath(binary.path) == place), model)
-        chips = held.targets or tuple(one.name for one in self.package.manifest.targets)
-        if len(chips) > 1:
-            return f"its binary serves several chips ({', '.join(chips)}), and the simulator loads no such"
-        if set(held.graphs) - set(model.graphs):
-            return "its binary shares weights with other buckets, and the simulator loads no such"
-        return ""
 
     def _unseen(self, bucket: Bucket) -> list[str]:
         """What of the package was not looked at."""
@@ -237,22 +205,3 @@ def open_subject(
         if one.soc_model == soc.soc_model:
             return PackageSubject(package, one, chosen)
     raise UsageError(f"{folder} has nothing for {soc.chip}", why=f"it is for: {known}")
-
-
-def _fits(bucket: Bucket, shapes: Mapping[str, Shape], values: Mapping[str, Mapping[int, object]]) -> bool:
-    return all(
-        len(full) == len(shapes.get(name, ()))
-        and all(
-            size == end or (0 < size < end and axis in values.get(name, {}))
-            for axis, (size, end) in enumerate(zip(shapes[name], full, strict=True))
-        )
-        for name, full in bucket.input_shapes.items()
-    )
-
-
-def _volume(bucket: Bucket) -> int:
-    return sum(prod(shape) for shape in bucket.input_shapes.values())
-
-
-def _number(value: float | str) -> float:
-    return float(value) if isinstance(value, str) else value

@@ -1,0 +1,67 @@
+"""What this machine has to run packages with, as far as can be told without touching native code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from hexport import facts
+
+_CHIP_FILE = Path("/sys/devices/soc0/machine")
+_SIMULATES = "linux-x86_64"
+"""Only this wheel carries the HTP simulator."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A machine to run on; made ones stand for machines that are not at hand."""
+
+    npu: bool = False
+    gpu: bool = False
+    simulator: bool = False
+    driver_sdk: str = ""
+    """The QNN SDK of the NPU's driver; empty: it does not tell."""
+    soc: facts.Soc | None = None
+    """Its chip; None: it does not tell."""
+    sdk: str = ""
+    """The QNN SDK inside the installed onnxruntime-qnn; empty: there is none, or it is not known."""
+
+
+@cache
+def this_device() -> Device:
+    """Look around, once."""
+    release, platform = facts.installed_release(), facts.current_platform()
+    sdk = (facts.sdk_of(release) or "") if release else ""
+    if platform == _SIMULATES or platform.startswith("darwin"):
+        return Device(simulator=platform == _SIMULATES and release is not None, sdk=sdk)
+    return _arm_device(release is not None, sdk)
+
+
+def _arm_device(installed: bool, sdk: str) -> Device:
+    # What looks for drivers takes longer than the rest of a load, and is of use on Arm only.
+    from hexport.diagnosis.libraries import look_at_libraries
+    from hexport.diagnosis.machine import this_machine
+    from hexport.storage.place import cache_root
+
+    machine = this_machine(cache_root())
+    if not machine.may_have_npu:
+        return Device(sdk=sdk)
+    system = look_at_libraries(machine, None).system
+    known = [library.sdk for library in system if library.sdk]
+    return Device(
+        npu=bool(system) and installed,
+        # Windows and Android bring OpenCL with the driver; elsewhere there must be a loader.
+        gpu=installed and (machine.system != "linux" or bool(machine.opencl.loader)),
+        driver_sdk=max(known, key=facts.parse_version, default=""),
+        soc=None if machine.system == "windows" else _chip(),
+        sdk=sdk,
+    )
+
+
+def _chip() -> facts.Soc | None:
+    """Linux and Android say it in a file; Windows does not."""
+    try:
+        return facts.find_target(_CHIP_FILE.read_text("utf-8").strip())
+    except (OSError, UnicodeDecodeError, facts.UnknownTarget):
+        return None

@@ -1,0 +1,183 @@
+"""Sessions in this process: opened when first used, made anew when the NPU was lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hexport.backend import failures as backend_failures
+from hexport.backend.calling import cure
+from hexport.backend.sessions import PROVIDER, add_entries, import_onnxruntime, make_session
+from hexport.runtime.failures import BadInput, EngineLost, InferenceFailed, RunError, SessionClosed
+from hexport.runtime.planning import Part
+from hexport.toolchain.failures import WorkerError
+from hexport.toolchain.serving import JobError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+_QUIET = 3
+"""Errors only: what else a session says is for whoever made the package."""
+_SHARING = threading.Lock()
+"""The provider shares contexts by process: one group at a time is opened."""
+_LOST = ("ENGINE_ERROR", "EngineError", "QNN_COMMON_ERROR_SYSTEM_COMMUNICATION")
+
+
+class Engine(Protocol):
+    """Runs parts; safe to call from several threads."""
+
+    def add(self, parts: Iterable[Part]) -> None:
+        """Make them known; those that are known already are left alone."""
+
+    def run(self, part: str, feeds: Mapping[str, Array], options: Mapping[str, str]) -> dict[str, Array]:
+        """The outputs of one part, by name."""
+
+    def close(self) -> None:
+        """Free everything. Safe to call twice."""
+
+    @property
+    def rebuilt(self) -> int:
+        """How often everything had to be made anew."""
+
+
+@dataclass(frozen=True)
+class _Open:
+    session: Any
+    inputs: tuple[str, ...]
+    defaults: tuple[str, ...]
+    """Inputs with a value of their own, which the caller may replace."""
+    outputs: tuple[str, ...]
+    names: frozenset[str]
+    """The inputs once more, to compare with."""
+
+
+class InProcess:
+    """The engine without a process of its own: nothing is copied, and a native crash is the caller's."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, Part] = {}
+        self._open: dict[str, _Open] = {}
+        self._lock = threading.RLock()
+        self._closed = False
+        self.rebuilt = 0
+
+    def add(self, parts: Iterable[Part]) -> None:
+        with self._lock:
+            for part in parts:
+                self._parts.setdefault(part.name, part)
+
+    def run(self, part: str, feeds: Mapping[str, Array], options: Mapping[str, str]) -> dict[str, Array]:
+        generation = self.rebuilt
+        found = self._open.get(part) or self._opened(part)
+        try:
+            return _run(found, feeds, options)
+        except EngineLost:
+            again = self._again(part, generation)
+        return _run(again, feeds, options)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._drop()
+
+    def _again(self, part: str, generation: int) -> _Open:
+        """After the NPU was lost: one thread makes everything anew, the others take what it made."""
+        with self._lock:
+            if self.rebuilt == generation:
+                self._drop()
+                self.rebuilt += 1
+            return self._opened(part)
+
+    def _opened(self, name: str) -> _Open:
+        with self._lock:
+            if self._closed:
+                raise SessionClosed("the session was closed", next="load the package again")
+            if name not in self._open:
+                part = self._parts[name]
+                if part.group:
+                    self._open_group([one for one in self._parts.values() if one.group == part.group])
+                else:
+                    self._open[name] = _open(part, {})
+            return self._open[name]
+
+    def _open_group(self, parts: list[Part]) -> None:
+        """Sessions that share weights; the last ends the sharing, so that whoever comes next starts clean."""
+        with _SHARING:
+            for part in parts:
+                entries = {"ep.share_ep_contexts": "1"}
+                if part is parts[-1]:
+                    entries["ep.stop_share_ep_contexts"] = "1"
+                self._open[part.name] = _open(part, entries)
+
+    def _drop(self) -> None:
+        """The last first: the first of a group holds what the others share."""
+        for name in reversed(list(self._open)):
+            del self._open[name]
+
+
+def _open(part: Part, entries: dict[str, str]) -> _Open:
+    try:
+        ort = import_onnxruntime()
+        options = ort.SessionOptions()
+        options.log_severity_level = _QUIET
+        add_entries(options, entries)
+        session = make_session(ort, part.model, "", part.provider_options, options)
+    except JobError as error:
+        raise typed(error.kind, error.text, f"{part.model} could not be loaded") from error
+    if part.provider_options and not any(
+        found.ep_name == PROVIDER for found in session.get_provider_graph_assignment_info()
+    ):
+        raise backend_failures.BackendNotInitialised(
+            f"nothing of {part.model} is on the backend", why="it did not start", next="run `hexport doctor`"
+        )
+    values = (session.get_inputs(), session.get_overridable_initializers(), session.get_outputs())
+    inputs, defaults, outputs = (tuple(value.name for value in some) for some in values)
+    return _Open(session, inputs, defaults, outputs, frozenset(inputs))
+
+
+def _run(found: _Open, feeds: Mapping[str, Array], options: Mapping[str, str]) -> dict[str, Array]:
+    given = feeds if feeds.keys() == found.names else _given(found, feeds)
+    try:
+        if options:
+            chosen = import_onnxruntime().RunOptions()
+            for key, value in options.items():
+                chosen.add_run_config_entry(key, value)
+            results = found.session.run(None, given, chosen)
+        else:
+            results = found.session.run(None, given)
+    except MemoryError:
+        raise
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        if any(word in text for word in _LOST):
+            raise EngineLost(
+                "the NPU was lost, and again after the sessions were made anew",
+                why=text,
+                next=cure(text) or "restart the program; if it happens again, the model crashes the NPU",
+            ) from error
+        raise InferenceFailed("the model could not be run", why=text, next=cure(text)) from error
+    return dict(zip(found.outputs, results, strict=True))
+
+
+def _given(found: _Open, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+    """What the session takes of the feeds."""
+    if missing := [name for name in found.inputs if name not in feeds]:
+        raise BadInput(
+            f"input {missing[0]!r} is missing",
+            why="the original has a value of its own for it, and what was compiled does not",
+            next="give it",
+        )
+    return {name: feeds[name] for name in (*found.inputs, *found.defaults) if name in feeds}
+
+
+def typed(kind: str, text: str, what: str) -> RunError | WorkerError:
+    """The error that a name stands for, here or in a worker."""
+    known = getattr(backend_failures, kind, None)
+    if known is None:
+        return InferenceFailed(what, why=f"{kind}: {text}", next=cure(text))
+    error: WorkerError = known(what, why=text, next=cure(text) or "run `hexport doctor`")
+    return error

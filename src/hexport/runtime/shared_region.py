@@ -1,0 +1,126 @@
+"""Tensors between two processes through one file that both map: one copy in, one copy out.
+
+The file lies in memory where the system has a place for that (``/dev/shm``), else in the temp folder. Its
+name goes as soon as the other side has it open, so that nothing is left however the two end; Windows keeps
+the name until both have closed it. A region never changes its size: a larger one takes its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexport.runtime.failures import RunError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+PREFIX = "hexport-tensors-"
+_MEMORY = Path("/dev/shm")
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where in the region a tensor is."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+
+class Region:
+    """A mapped file; ``path`` is where the other side finds it."""
+
+    def __init__(self, path: Path, file: int, size: int) -> None:
+        self.path, self.size = path, size
+        try:
+            self._map = mmap.mmap(file, size)
+        finally:
+            os.close(file)
+
+    @classmethod
+    def create(cls, size: int) -> Region:
+        """A new one of at least ``size`` bytes, in memory if there is room, else on disk."""
+        size = max(size, mmap.PAGESIZE)
+        folders = [_MEMORY] if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else []
+        for folder in folders:
+            with contextlib.suppress(OSError):
+                return cls._in(folder, size)
+        try:
+            return cls._in(Path(tempfile.gettempdir()), size)
+        except OSError as error:
+            raise RunError(
+                f"there is no room for {size} bytes of tensors",
+                why=str(error),
+                next="make room in the temp folder, or run without isolation",
+            ) from error
+
+    @classmethod
+    def _in(cls, folder: Path, size: int) -> Region:
+        file, name = tempfile.mkstemp(prefix=PREFIX, dir=folder)
+        path = Path(name)
+        try:
+            if sys.platform == "linux":
+                # Room is taken now: a full memory disk would otherwise end the process at the first write.
+                os.posix_fallocate(file, 0, size)
+            else:
+                os.truncate(file, size)
+            return cls(path, file, size)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.close(file)
+            path.unlink(missing_ok=True)
+            raise
+
+    @classmethod
+    def attach(cls, path: Path, size: int) -> Region:
+        """The same region, in the other process."""
+        return cls(path, os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0)), size)
+
+    def forget_name(self) -> None:
+        """Both sides have it: no file shall be left behind."""
+        if sys.platform != "win32":
+            self.path.unlink(missing_ok=True)
+
+    def put(self, spots: Iterable[Spot], arrays: Mapping[str, Array]) -> None:
+        for spot in spots:
+            self.view(spot)[...] = arrays[spot.name]
+
+    def view(self, spot: Spot) -> Array:
+        """The tensor where it lies. It must be let go before the region is closed."""
+        flat = np.frombuffer(self._map, np.dtype(spot.dtype), prod(spot.shape), spot.offset)
+        return flat.reshape(spot.shape)
+
+    def take(self, spot: Spot) -> Array:
+        """A copy, which outlives the region."""
+        return self.view(spot).copy()
+
+    def close(self) -> None:
+        # A view that is still about keeps the memory until it goes itself.
+        with contextlib.suppress(BufferError):
+            self._map.close()
+        with contextlib.suppress(OSError):  # on Windows the other side may be the last to close it
+            self.path.unlink(missing_ok=True)
+
+
+def lay_out(arrays: Mapping[str, Array]) -> tuple[tuple[Spot, ...], int]:
+    """A place for each, one after the other, and how much they need together."""
+    spots, offset = [], 0
+    for name, array in arrays.items():
+        spots.append(Spot(name, array.dtype.str, array.shape, offset))
+        offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+    return tuple(spots), offset
