@@ -1,0 +1,1 @@
+"""``onnxruntime.quantization.execution_providers``."""
