@@ -222,6 +222,18 @@ def test_several_inputs_and_outputs(save: Save, tmp_path: Path) -> None:
     assert {t.name: t.shape for t in graph.inputs} == {"a": (4, 8), "b": (4, 16)}
 
 
+def test_a_bias_that_is_an_input_loses_its_axis_of_one(save: Save, tmp_path: Path) -> None:
+    proto = small.model(
+        [helper.make_node("Gemm", ["x", "w", "b"], ["y"])],
+        [small.value("x", [2, 8]), small.value("b", [1, 4])],
+        [small.value("y", [2, 4])],
+        [small.constant("w", np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32))],
+    )
+    result = compile_models([save(proto, "m")], [57], tmp_path / "out")
+    (graph,) = result.artefacts[0].contexts[0].graphs
+    assert {t.name: t.shape for t in graph.inputs} == {"x": (2, 8), "b": (4,)}
+
+
 # ── options ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -106,8 +106,7 @@ def _shape_differences(contexts: Sequence[ContextBinary], source: Source) -> Ite
     """
     for name, shape in source.shapes.items():
         found = {t.shape for c in contexts for g in c.graphs for t in g.inputs if t.name == name}
-        # The NPU knows no scalars: they are vectors of one.
-        if found and (shape or (1,)) not in found:
+        if found and _without_ones(shape) not in {_without_ones(other) for other in found}:
             shapes = " or ".join(map(str, sorted(found)))
             yield f"input {name!r}: {source.given} has {shape}, the binary {shapes}"
 
@@ -118,3 +117,8 @@ def _file_differences(batch: Batch) -> Iterator[str]:
         main = product.model.main_call
         if main is not None and batch.binary is not None and main.cache != batch.binary.name.encode():
             yield f"{product.model.path.name} looks for {main.cache!r}, the binary is {batch.binary.name}"
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Axes of one element do not count: a scalar has one in the binary, and a Gemm's bias loses its own."""
+    return tuple(size for size in shape if size != 1)

@@ -68,12 +68,12 @@ class Search:
             return candidate.drop is not None and candidate.drop <= self.most_drop
         return candidate.sqnr_db >= self.goal_db
 
-    def pursue(self, scheme: Precision, label: str, wide_share: float = WIDE_SHARE) -> Candidate:
+    def pursue(self, scheme: Precision, label: str) -> Candidate:
         """The scheme, with a tenth in fp16 at most; and only if that is of no use to anybody, with more."""
-        found = self.within(scheme, label, FLOAT_SHARE, wide_share)
+        found = self.within(scheme, label, FLOAT_SHARE, WIDE_SHARE)
         if found.sqnr_db >= _USELESS_DB or not self.effort.promotions or not self.judge.target.float:
             return found
-        more = self.within(scheme, f"{label} and fp16", 1.0, wide_share)
+        more = self.within(scheme, f"{label} and fp16", 1.0, WIDE_SHARE)
         return more if more.sqnr_db > found.sqnr_db else found
 
     def within(self, scheme: Precision, label: str, float_share: float, wide_share: float = 1.0) -> Candidate:

@@ -7,7 +7,7 @@ from math import inf
 from hexport import facts
 from hexport.quantization.candidates import Candidate
 from hexport.quantization.plan import SCHEMES
-from hexport.quantization.search import Search
+from hexport.quantization.search import FLOAT_SHARE, Search
 
 _GOALS_FOR_A_METRIC = (15.0, 20.0, 25.0, 30.0, 40.0)
 
@@ -39,7 +39,8 @@ def _at_goal(search: Search, scheme: str, soc: facts.Soc) -> Candidate:
         return search.pursue(SCHEMES[scheme], scheme)
     found: list[Candidate] = []
     for name in ("8a8w", "16a8w"):
-        found.append(search.pursue(SCHEMES[name], name, 1.0))
+        # Not more in fp16 than a named scheme may have: the next scheme is cheaper than that.
+        found.append(search.within(SCHEMES[name], name, FLOAT_SHARE))
         if search.is_enough(found[-1]):
             return found[-1]
     if soc.float:
