@@ -54,12 +54,9 @@ class Verifier:
 
     def _smaller(self, sizes: Sizes) -> dict[str, int]:
         """Sizes below the bucket's, of the dims that are filled up."""
-        filled = {crop.dim for crop in self.contract.crops} | {
-            dim
-            for dim in self.order.varied
-            for padding in self.contract.padding
-            if (padding.input, padding.axis) in self.order.places[dim]
-        }
+        padded = {(padding.input, padding.axis) for padding in self.contract.padding}
+        # In the order's own order: a set's would change from run to run, and the manifest with it.
+        filled = [dim for dim in self.order.varied if padded.intersection(self.order.places[dim])]
         return {dim: size - max(1, size // 4) for dim in filled if (size := sizes.dims[dim]) > 1}
 
     def _one(
