@@ -13,19 +13,20 @@ each model, and --resume goes on from there.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from arguments import chip, listed
 from build_report import Measured, Results, show
+from command import run_hexport, why
 from fixed_shapes import fix_shapes
-from hexport import HexportError, facts, zoo
+from hexport import facts, zoo
 from hexport.storage.place import zoo_folder
 from plain_runs import one_line
 from quantize_sides import by_stock, write_samples
@@ -65,29 +66,12 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", type=_listed(zoo.names()), metavar="A,B", help="all by default")
-    parser.add_argument("--schemes", type=_listed(SCHEMES), default=list(SCHEMES), metavar="A,B")
-    parser.add_argument("--target", type=_chip, default="SM8650")
+    parser.add_argument("--models", type=listed(zoo.names()), metavar="A,B", help="all by default")
+    parser.add_argument("--schemes", type=listed(SCHEMES), default=list(SCHEMES), metavar="A,B")
+    parser.add_argument("--target", type=chip, default="SM8650")
     parser.add_argument("--limit", type=float, default=7200.0, metavar="SECONDS", help="for each process")
     parser.add_argument("--resume", action="store_true", help="keep what the JSON file has")
     return parser.parse_args()
-
-
-def _listed(allowed: Sequence[str]) -> Callable[[str], list[str]]:
-    def parse(text: str) -> list[str]:
-        names = text.split(",")
-        if wrong := [name for name in names if name not in allowed]:
-            raise argparse.ArgumentTypeError(f"{', '.join(wrong)}: there are {', '.join(allowed)}")
-        return names
-
-    return parse
-
-
-def _chip(text: str) -> str:
-    try:
-        return facts.find_target(text).chip
-    except HexportError as error:
-        raise argparse.ArgumentTypeError(error.what) from error
 
 
 def _settings(options: argparse.Namespace) -> dict[str, object]:
@@ -105,7 +89,7 @@ def _measure(name: str, scheme: str, options: argparse.Namespace) -> Measured:
             first, document = _build(name, folder / "pkg", [*calib], options)
             figures: dict[str, Any] = {"onnx_bytes": source.stat().st_size, "first_seconds": first.seconds}
             if first.code not in (_OK, _SHORT):
-                return Measured(name, scheme, failure=_why(first, document), **figures)
+                return Measured(name, scheme, failure=why(first, document), **figures)
             second, again = _build(name, folder / "pkg", [*calib], options)
             buckets = _buckets(name, calib, folder, options) if name in BUCKETS else {}
         figures |= _by_hand(name, source, scheme, folder, options)
@@ -145,20 +129,8 @@ def _empty_cache(folder: Path) -> Any:
 def _build(
     name: str, output: Path, words: Sequence[str], options: argparse.Namespace
 ) -> tuple[Ended, dict[str, Any]]:
-    command = ["build", f"zoo:{name}", "-o", str(output), "--target", options.target, *words, "--json"]
-    ended = run_timed([sys.executable, "-m", "hexport", *command], options.limit)
-    try:
-        document: dict[str, Any] = json.loads(ended.output)
-    except ValueError:
-        document = {}
-    return ended, document
-
-
-def _why(ended: Ended, document: Mapping[str, Any]) -> str:
-    if "error" in document:
-        error = document["error"]
-        return one_line(f"{error['code']} {error['what']}: {error['why']}")
-    return one_line(ended.words) or "no package, no message"
+    command = ["build", f"zoo:{name}", "-o", str(output), "--target", options.target, *words]
+    return run_hexport(command, options.limit)
 
 
 def _lowest(document: Mapping[str, Any]) -> float | str | None:
@@ -182,10 +154,10 @@ def _buckets(name: str, calib: Sequence[str], folder: Path, options: argparse.Na
         name, folder / "all", [*calib, *fixed, "--bucket", f"{dim}={listed}"], options
     )
     if several.code not in (_OK, _SHORT):
-        return {"sizes": listed, "failure": _why(several, all_of_them)}
+        return {"sizes": listed, "failure": why(several, all_of_them)}
     one, largest = _build(name, folder / "one", [*calib, *fixed, "--dim", f"{dim}={max(sizes)}"], options)
     if one.code not in (_OK, _SHORT):
-        return {"sizes": listed, "failure": _why(one, largest)}
+        return {"sizes": listed, "failure": why(one, largest)}
     return {
         "sizes": listed,
         "all_bytes": _binaries(all_of_them),

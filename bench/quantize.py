@@ -17,13 +17,14 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
+from arguments import chip, listed
 from fixed_shapes import fix_shapes
-from hexport import HexportError, facts, zoo
+from hexport import facts, zoo
 from quantize_case import CALIBRATION, Case
 from quantize_efforts import compare_efforts
 from quantize_report import Results, show
@@ -61,9 +62,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", type=_listed(zoo.names()), metavar="A,B", help="all by default")
-    parser.add_argument("--schemes", type=_listed(SCHEMES), default=list(SCHEMES), metavar="A,B")
-    parser.add_argument("--target", type=_chip, default="SM8650")
+    parser.add_argument("--models", type=listed(zoo.names()), metavar="A,B", help="all by default")
+    parser.add_argument("--schemes", type=listed(SCHEMES), default=list(SCHEMES), metavar="A,B")
+    parser.add_argument("--target", type=chip, default="SM8650")
     parser.add_argument("--test-samples", type=_positive, default=3, metavar="N")
     parser.add_argument("--task-samples", type=_positive, metavar="N", help="for the task's figures, at most")
     parser.add_argument("--effort", choices=("fast", "normal", "high"), default="normal")
@@ -77,27 +78,10 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _listed(allowed: Sequence[str]) -> Callable[[str], list[str]]:
-    def parse(text: str) -> list[str]:
-        names = text.split(",")
-        if wrong := [name for name in names if name not in allowed]:
-            raise argparse.ArgumentTypeError(f"{', '.join(wrong)}: there are {', '.join(allowed)}")
-        return names
-
-    return parse
-
-
 def _positive(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return int(text)
-
-
-def _chip(text: str) -> str:
-    try:
-        return facts.find_target(text).chip
-    except HexportError as error:
-        raise argparse.ArgumentTypeError(error.what) from error
 
 
 def _settings(options: argparse.Namespace) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +11,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from command import run_hexport, why
 from plain_runs import one_line
-from timed_child import Ended, run_timed
+from timed_child import run_timed
 
 Feed = Mapping[str, Any]
 STOCK = Path(__file__).with_name("stock_quantize.py")
@@ -76,7 +76,7 @@ def by_stock(
     return Made(None, ended.seconds, ended.peak_bytes, one_line(ended.words) or "no file, no message")
 
 
-def by_hexport(
+def byrun_hexport(
     model: Path,
     samples: Path,
     folder: Path,
@@ -93,32 +93,16 @@ def by_hexport(
     options = ["--target", target, "--scheme", scheme, "--effort", effort, "--calib", str(samples)]
     if min_sqnr is not None:
         options += ["--min-sqnr", f"{min_sqnr:g}"]
-    ended, document = _hexport(["quantize", str(model), "-o", str(output), *options], limit)
+    ended, document = run_hexport(["quantize", str(model), "-o", str(output), *options], limit)
     said = {key: document[key] for key in _KEPT if key in document}
     if ended.code in (_OK, _SHORT) and output.is_file():
         return Made(output, ended.seconds, ended.peak_bytes, said=said)
-    return Made(None, ended.seconds, ended.peak_bytes, _why(ended, document), said)
+    return Made(None, ended.seconds, ended.peak_bytes, why(ended, document), said)
 
 
 def prepare(name: str, output: Path, target: str, limit: float) -> Made:
     """``hexport prepare`` on a zoo model; the file appears only when it is whole."""
-    ended, document = _hexport(["prepare", f"zoo:{name}", "-o", str(output), "--target", target], limit)
+    ended, document = run_hexport(["prepare", f"zoo:{name}", "-o", str(output), "--target", target], limit)
     if output.is_file():
         return Made(output, ended.seconds, ended.peak_bytes)
-    return Made(None, ended.seconds, ended.peak_bytes, _why(ended, document))
-
-
-def _hexport(arguments: list[str], limit: float) -> tuple[Ended, dict[str, Any]]:
-    ended = run_timed([sys.executable, "-m", "hexport", *arguments, "--json"], limit)
-    try:
-        document: dict[str, Any] = json.loads(ended.output)
-    except ValueError:
-        document = {}
-    return ended, document
-
-
-def _why(ended: Ended, document: Mapping[str, Any]) -> str:
-    if "error" in document:
-        error = document["error"]
-        return one_line(f"{error['code']} {error['what']}: {error['why']}")
-    return one_line(ended.words) or "no file, no message"
+    return Made(None, ended.seconds, ended.peak_bytes, why(ended, document))

@@ -87,14 +87,6 @@ def read_context(arguments: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def read_context_binary(path: Path, system_library: Path) -> ContextBinary:
-    """Read a file that holds one context binary."""
-    binaries = read_context_binaries(path, system_library)
-    if len(binaries) != 1:
-        _unreadable(f"{path.name} holds {len(binaries)}, one a chip; expected one")
-    return binaries[0]
-
-
 def read_context_binaries(path: Path, system_library: Path) -> tuple[ContextBinary, ...]:
     """Read every context binary in a file, multi-SoC container or not."""
     system = _System(system_library)

@@ -17,7 +17,7 @@ from hexport.building.shortening import shortened
 from hexport.building.steps import Steps
 from hexport.model.digests import digest_of
 from hexport.observe.comparing import compare
-from hexport.observe.decibels import finite
+from hexport.observe.decibels import USELESS_DB, finite
 from hexport.packaging.manifest import Contract, OutputFigure, Verification
 from hexport.records import to_plain
 from hexport.runtime.padding import cut, pad, pad_values
@@ -27,8 +27,6 @@ from hexport.toolchain import Limits
 if TYPE_CHECKING:
     from hexport.backend.sample_files import Sample
 
-USELESS_DB = 10.0
-"""Where no accuracy was asked for: less than this is of no use to anybody."""
 SIMULATOR = "simulator"
 
 

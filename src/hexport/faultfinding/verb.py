@@ -22,6 +22,7 @@ from hexport.faultfinding.saving import save_whole
 from hexport.faultfinding.symptoms import Stage, Symptom
 from hexport.model import Model, read
 from hexport.model.dims import Shape, fix_shapes
+from hexport.model.labels import REDUCED
 from hexport.model.staging import stage
 from hexport.preparation.freezing import parse_frozen
 from hexport.preparation.samples import find_samples
@@ -268,5 +269,5 @@ def _labelled(model: ir.Model) -> ir.Model:
     """That it is a piece; no times or paths, so that the same gives the same bytes."""
     from hexport.version import __version__
 
-    model.metadata_props["hexport.reduced"] = __version__
+    model.metadata_props[REDUCED] = __version__
     return model

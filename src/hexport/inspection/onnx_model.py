@@ -12,10 +12,11 @@ from typing import Any
 from hexport.inspection.section import Section, TensorInfo, amount, section, signature
 from hexport.model import Graph, TensorType, read
 from hexport.model.file import is_external, nodes, stored_tensors
+from hexport.model.labels import PREPARED, REDUCED, WRAPPED
 from hexport.model.onnx_proto import message_class
 from hexport.model.scheme import scheme_of
 
-_LABELS = {"prepared": "hexport.prepared", "wrapped": "hexport.wrapped", "reduced": "hexport.reduced"}
+_LABELS = {"prepared": PREPARED, "wrapped": WRAPPED, "reduced": REDUCED}
 _PIN = b"hexport.pin"
 _METADATA_FIELD = 9
 """NodeProto.metadata_props, which ``onnx_proto`` has no need to declare."""

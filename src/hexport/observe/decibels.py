@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from math import isfinite
 
+USABLE_DB = 20.0
+"""Less is a mistake somewhere, and not the rounding of fp16."""
+USELESS_DB = 10.0
+"""Less is of no use to anybody, whatever was asked for."""
+
 
 def finite(value: float) -> float | str:
     """For JSON, which has no infinities."""

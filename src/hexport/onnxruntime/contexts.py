@@ -23,20 +23,18 @@ from hexport.model import Model, read
 from hexport.model.digests import digest_of
 from hexport.model.dims import DimsNeeded, Shape, fix_shapes
 from hexport.model.external import external_bytes
+from hexport.model.labels import PREPARED
 from hexport.model.soundness import UnusableGraph
 from hexport.model.staging import StagedModel
+from hexport.observe.decibels import USABLE_DB
 from hexport.onnxruntime.asking import PREPARE, Wish
 from hexport.onnxruntime.fallback import warn
 from hexport.storage import Store, file_digest, key_of
 from hexport.toolchain import Limits
 
 _REPORT = "session.json"
-_LABEL = b"hexport.prepared"
-"""The metadata by which ``prepare`` marks its models."""
 _PINNED = ".on_cpu`"
 """How the name of a Loop ends that holds a pinned node (see ``rewrite/pinning.py``)."""
-_ENOUGH_DB = 20.0
-"""What ``prepare`` itself takes for a right answer on random inputs."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ def compiled(
 
 
 def _was_prepared(model: Model) -> bool:
-    return any(bytes(entry.key) == _LABEL for entry in model.proto.metadata_props)
+    return any(bytes(entry.key) == PREPARED.encode() for entry in model.proto.metadata_props)
 
 
 def _unproved(error: HexportError, wish: Wish) -> str:
@@ -105,7 +103,7 @@ def _prepared(
     digest = file_digest(samples) if samples else ""
     found = prepared(model, wish.chip, shapes, {}, samples, digest, Limits(), _silent)
     db = found.report["after"]["sqnr_db"]  # a word where it is infinite
-    if db == "broken" or (isinstance(db, float) and db < _ENOUGH_DB):
+    if db == "broken" or (isinstance(db, float) and db < USABLE_DB):
         near = db if isinstance(db, str) else f"only {db:.0f} dB from the CPU's"
         warn(f"on random inputs the NPU's answer is {near}. Compare it on real ones: hexport verify")
     return read(found.path), tuple(f"{p['op']} `{p['node']}`: {p['reason']}" for p in found.report["pins"])

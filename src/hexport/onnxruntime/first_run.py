@@ -20,13 +20,11 @@ from hexport.model.file import UnreadableModel
 from hexport.model.scheme import scheme_of
 from hexport.model.soundness import random_nodes
 from hexport.observe.comparing import compare
+from hexport.observe.decibels import USABLE_DB
 from hexport.onnxruntime.asking import PREPARE, Wish
 from hexport.onnxruntime.contexts import temporary_folder
 from hexport.onnxruntime.fallback import warn
 from hexport.storage import Store, key_of
-
-_ENOUGH_DB = 20.0
-"""Less is a mistake and not the rounding of fp16; the same as where ``prepare`` looks for a culprit."""
 
 
 def stamp(file: Path) -> tuple[int, int]:
@@ -102,7 +100,7 @@ class FirstRun:
 
     def _ask(self, names: Sequence[str], feeds: Mapping[str, Any], results: Sequence[Any]) -> None:
         near = self._decibels(names, feeds, results)
-        if near < _ENOUGH_DB:
+        if near < USABLE_DB:
             raise _Wrong(near)
 
     def _decibels(self, names: Sequence[str], feeds: Mapping[str, Any], results: Sequence[Any]) -> float:

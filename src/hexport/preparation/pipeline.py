@@ -12,6 +12,7 @@ import onnx_ir as ir
 from hexport.backend.failures import BackendError
 from hexport.errors import HexportError
 from hexport.observe.comparing import Comparison
+from hexport.observe.decibels import USABLE_DB
 from hexport.observe.verdict import Verdict
 from hexport.preparation import cleaning
 from hexport.preparation.workbench import EQUAL_DB, Attempt, Workbench
@@ -23,8 +24,6 @@ _MOST_ROUNDS = 6
 GOOD_DB = 60.0
 """fp16 itself leaves about this much; there is nothing to gain above it."""
 
-USABLE_DB = 20.0
-"""Below this, noise is a tenth of the signal: no node on the NPU is worth that."""
 _NOISE_DB = 2.0
 _ENOUGH_DB = 40.0
 _SLOW_SECONDS = 30.0

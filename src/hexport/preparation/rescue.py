@@ -13,9 +13,10 @@ import onnx_ir.passes.common as passes
 
 from hexport import facts
 from hexport.errors import HexportError
+from hexport.observe.decibels import USABLE_DB
 from hexport.preparation.culprits import Suspect
 from hexport.preparation.pin_search import Judge, PinSearch, Score, Search
-from hexport.preparation.pipeline import USABLE_DB, Standing, stand
+from hexport.preparation.pipeline import Standing, stand
 from hexport.preparation.tensors import compute_tensors
 from hexport.preparation.trials import Trials
 from hexport.preparation.workbench import EQUAL_DB, Attempt, Workbench

@@ -15,6 +15,7 @@ from hexport.errors import HexportError
 from hexport.model import Model, read
 from hexport.model.dims import Shape, fix_shapes
 from hexport.model.external import bring_along, external_bytes
+from hexport.model.labels import PREPARED
 from hexport.model.scheme import scheme_of
 from hexport.model.soundness import UnusableGraph, random_nodes
 from hexport.model.staging import stage
@@ -39,7 +40,6 @@ from hexport.zoo.defaults import zoo_defaults
 
 __all__ = ["Preparation", "prepare"]
 
-LABEL = "hexport.prepared"
 _RESCUE_SECONDS = 300.0
 """How long nodes are looked for that the NPU fails on or gets wrong."""
 _REDUCE_SECONDS = 120.0
@@ -113,7 +113,7 @@ def _notes(source: Model, samples: Samples) -> list[str]:
     if samples.offered > len(samples.values):
         notes.append(f"proved on the first {len(samples.values)} of {samples.offered} samples")
     said = {bytes(entry.key): bytes(entry.value) for entry in source.proto.metadata_props}
-    if maker := said.get(LABEL.encode(), b"").decode(errors="replace"):
+    if maker := said.get(PREPARED.encode(), b"").decode(errors="replace"):
         notes.append(f"it was prepared before, by hexport {maker}: there may be nothing left to do")
     if source.defaults:
         more = f" and {len(source.defaults) - 3} more" if source.defaults[3:] else ""
@@ -208,5 +208,5 @@ def _labelled(model: ir.Model, source: Model) -> ir.Model:
 
     for entry in source.proto.metadata_props:
         model.metadata_props[entry.key.decode()] = entry.value.decode()
-    model.metadata_props[LABEL] = __version__
+    model.metadata_props[PREPARED] = __version__
     return model

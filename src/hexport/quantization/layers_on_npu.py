@@ -30,8 +30,10 @@ class LayerFigure:
     sqnr_db: float
 
 
-def layers_on_npu(shop: Workshop, judge: Judge, best: Candidate) -> tuple[LayerFigure, ...]:
-    """In the order of the graph; empty when the model with those outputs does not compile."""
+def layers_on_npu(
+    shop: Workshop, judge: Judge, best: Candidate
+) -> tuple[tuple[LayerFigure, ...], tuple[str, ...]]:
+    """In the order of the graph; none when the model with those outputs fails, and what to say of that."""
     model = shop.of(best.recipe).model
     copy = best.model.clone()
     inside = {str(value.name): value for node in copy.graph for value in node.outputs}
@@ -44,18 +46,18 @@ def layers_on_npu(shop: Workshop, judge: Judge, best: Candidate) -> tuple[LayerF
     ]
     chosen = _spread(there, MOST)
     if not chosen:
-        return ()
+        return (), ("no layer of it is in integers, so none was measured on the NPU",)
     copy.graph.outputs[:] = [inside[f"{tensor}_dq_reals"] for _, tensor in chosen]
     tensors = [tensor for _, tensor in chosen]
     session = exposed_session(model, tensors, judge.folder / "layers.onnx")
     right = dict(zip(tensors, session.run(tensors, dict(judge.samples[0])), strict=True))
     try:
         got = judge.outputs_on_npu(copy, judge.samples[:1])[0]
-    except (BackendError, WorkerError):
-        return ()
+    except (BackendError, WorkerError) as error:
+        return (), (f"its layers could not be measured on the NPU: {error.what}",)
     named = {tensor: got[f"{tensor}_dq_reals"] for tensor in tensors}
     found = {output.name: output.sqnr_db for output in compare([right], [named]).outputs}
-    return tuple(LayerFigure(node, found[tensor]) for node, tensor in chosen)
+    return tuple(LayerFigure(node, found[tensor]) for node, tensor in chosen), ()
 
 
 def _spread(items: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:

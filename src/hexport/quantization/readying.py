@@ -16,9 +16,9 @@ from hexport import facts, zoo
 from hexport.errors import UsageError
 from hexport.model import Graph, read
 from hexport.model.dims import Shape, fix_shapes
+from hexport.model.labels import PREPARED
 from hexport.preparation.freezing import parse_frozen
 from hexport.preparation.kept import prepared
-from hexport.preparation.verb import LABEL
 from hexport.quantization.data import CalibrationData, open_calibration
 from hexport.toolchain import Limits
 from hexport.zoo.defaults import zoo_defaults
@@ -74,7 +74,7 @@ def get_ready(
     shapes = fix_shapes(source.graph, sizes.dims or {}, given, command)
     values = parse_frozen(source.graph, freeze, shapes)
     with _opened(calib, source.graph, shapes, values, preprocess, samples) as data:
-        if any(bytes(entry.key) == LABEL.encode() for entry in source.proto.metadata_props):
+        if any(bytes(entry.key) == PREPARED.encode() for entry in source.proto.metadata_props):
             yield Ready(source.path, source.graph, data, tuple(notes))
             return
         proofs = folder / "proofs.npz"

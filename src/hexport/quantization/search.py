@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hexport.backend.failures import BackendError
+from hexport.observe.decibels import USELESS_DB
 from hexport.quantization.absorbing import clips_below_zero
 from hexport.quantization.candidates import Candidate, Effort, Trial, suited
 from hexport.quantization.encoding import QType
@@ -33,7 +34,6 @@ WIDE_SHARE = 1 / 3
 _MARGIN_DB = 1.0
 """Above the goal on the CPU, because the NPU gives a little less."""
 _WORST = 10
-_USELESS_DB = 10.0
 _ROUNDS = 2
 """How often the goal is raised because the NPU gave less than the CPU."""
 _CHANCE_DB = 0.3
@@ -71,7 +71,7 @@ class Search:
     def pursue(self, scheme: Precision, label: str) -> Candidate:
         """The scheme, with a tenth in fp16 at most; and only if that is of no use to anybody, with more."""
         found = self.within(scheme, label, FLOAT_SHARE, WIDE_SHARE)
-        if found.sqnr_db >= _USELESS_DB or not self.effort.promotions or not self.judge.target.float:
+        if found.sqnr_db >= USELESS_DB or not self.effort.promotions or not self.judge.target.float:
             return found
         more = self.within(scheme, f"{label} and fp16", 1.0, WIDE_SHARE)
         return more if more.sqnr_db > found.sqnr_db else found

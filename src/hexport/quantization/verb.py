@@ -96,7 +96,8 @@ def quantize(
             # Also a scheme that heeds no wishes must not pass over a wrong one.
             wishes.apply(shop.model, Plan(), soc.htp_arch)
             best = find_best(search, scheme, soc)
-            layers = layers_on_npu(shop, judge, best) if tries.layers and best.npu is not None else ()
+            looked = tries.layers and best.npu is not None
+            layers, unmeasured = layers_on_npu(shop, judge, best) if looked else ((), ())
         save(best.model, output)
         _write_decisions(output, shop, best)
         shares = mac_shares(shop.model, best.plan)
@@ -122,6 +123,7 @@ def quantize(
                 *_few(ready.data),
                 *_unseen(best),
                 *_untouched(scheme, best),
+                *unmeasured,
                 *_much_float(scheme, shares.get(str(FLOAT), 0.0)),
             ),
         )

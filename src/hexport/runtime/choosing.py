@@ -51,7 +51,9 @@ def _on_cpu(package: Package, backend: str, target: str | int | None, device: De
         raise BackendMissing(
             f"{package.folder} cannot run on the CPU",
             why="it holds no model for the CPU" + (", and there is no NPU here" if backend == AUTO else ""),
-            next="use backend 'simulator'" if device.simulator else "build it without --no-cpu-model",
+            next="use backend 'simulator'"
+            if device.simulator
+            else "build it again without --without-cpu-model",
         )
     line = f"no NPU on this machine: {package.folder.name} runs on the CPU, from {found[0].path}"
     return Choice(CPU, None, (line,) if backend == AUTO else ())

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from math import isfinite
 
 from hexport.errors import UsageError
+from hexport.observe.decibels import USELESS_DB
 from hexport.verification.measuring import OutputFinding
-
-USELESS_DB = 10.0
-"""Where nobody asked for an accuracy: less than this is of no use to anybody."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from hexport.backend.requests import SessionReply, SessionRequest
 from hexport.errors import UsageError
 from hexport.model import dtypes
 from hexport.model.file import UnreadableModel
+from hexport.model.labels import WRAPPED
 from hexport.records import from_plain
 from hexport.toolchain import Limits, Worker, WorkerError
 from hexport.whole_file import whole_or_absent
@@ -23,7 +24,6 @@ from hexport.wrapping.wrapped import WrappedGraph, WrappedTensor, Wrapping
 
 __all__ = ["Wrapping", "wrap"]
 
-LABEL = "hexport.wrapped"
 """The metadata key of the models, whose value says how quantised inputs and outputs are to be read."""
 _HTP = 6
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -49,7 +49,7 @@ def wrap(binary: str | Path, *, output: str | Path, limits: Limits | None = None
             source.name,
             build_id=context.build_id,
             multi_soc=multi_soc,
-            metadata={LABEL: _encodings(described, graph)},
+            metadata={WRAPPED: _encodings(described, graph)},
         )
         for graph in context.graphs
     }

@@ -1,0 +1,5 @@
+"""Metadata keys by which hexport marks the models that it wrote."""
+
+PREPARED = "hexport.prepared"
+WRAPPED = "hexport.wrapped"
+REDUCED = "hexport.reduced"
