@@ -76,7 +76,7 @@ def by_stock(
     return Made(None, ended.seconds, ended.peak_bytes, one_line(ended.words) or "no file, no message")
 
 
-def byrun_hexport(
+def by_hexport(
     model: Path,
     samples: Path,
     folder: Path,
