@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 import small_models as small
 from hexport.errors import HexportError, UsageError
-from hexport.preparation.verb import LABEL
+from hexport.model.labels import PREPARED
 from hexport.quantization.outcome import Quantization
 from hexport.quantization.plan import SCHEMES
 from hexport.quantization.verb import quantize
@@ -27,7 +27,7 @@ make = helper.make_node
 
 def labelled(proto: onnx.ModelProto) -> onnx.ModelProto:
     """As if `prepare` had made it."""
-    helper.set_model_props(proto, {LABEL: "test"})
+    helper.set_model_props(proto, {PREPARED: "test"})
     return proto
 
 

@@ -21,10 +21,11 @@ from hexport.backend.requests import SessionRequest
 from hexport.backend.running import run_on_htp
 from hexport.cli.wrap import command
 from hexport.model import UnreadableModel
+from hexport.model.labels import WRAPPED
 from hexport.records import to_plain
 from hexport.toolchain import Worker
 from hexport.wrapping.context_call import CannotWrap, call_of
-from hexport.wrapping.verb import LABEL, wrap
+from hexport.wrapping.verb import wrap
 
 TARGET = facts.find_target("SM8650")
 SCALES = {"x": 0.02, "y": 0.05}
@@ -97,7 +98,7 @@ def test_quantised_ends_stay_integers_with_their_scale(tmp_path: Path) -> None:
     assert (taken.dtype, given.dtype) == ("uint8", "uint8")
     assert (taken.scale, given.scale) == tuple(map(pytest.approx, SCALES.values()))
     assert (taken.zero_point, given.zero_point) == (ZERO, ZERO)
-    declared = {p.key: p.value for p in onnx.load(graph.model).metadata_props}[LABEL]
+    declared = {p.key: p.value for p in onnx.load(graph.model).metadata_props}[WRAPPED]
     assert json.loads(declared)[taken.name] == {"scale": taken.scale, "zero_point": ZERO}
     real = np.random.default_rng(0).uniform(-2, 2, (1, 4, 8, 8)).astype(np.float32)
     expected = run_on_htp(original, [{"x": real}], TARGET).outputs[0]["y"]
