@@ -11,7 +11,7 @@ import pytest
 
 import hexport.rewrite
 from hexport.errors import UsageError
-from hexport.rewrite import catalogue
+from hexport.rewrite import catalogue, offered
 from hexport.rewrite.catalogue import RULES, select_rules
 from hexport.rewrite.rule import Purpose, Rule
 from hexport.rewrite.support.pow_to_mul import PowToMul
@@ -76,10 +76,10 @@ class TwiceToAdd(Rule):
 
 
 def test_users_rules_come_through_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = EntryPoint("twice", "test_catalogue:TwiceToAdd", catalogue.ENTRY_POINT)
-    monkeypatch.setattr(catalogue, "entry_points", lambda group: [own])
+    own = EntryPoint("twice", "test_catalogue:TwiceToAdd", offered.ENTRY_POINT)
+    monkeypatch.setattr(offered, "entry_points", lambda group: [own])
     assert catalogue.all_rules()[-1].__name__ == "TwiceToAdd"
-    wrong = EntryPoint("wrong", "test_catalogue:written", catalogue.ENTRY_POINT)
-    monkeypatch.setattr(catalogue, "entry_points", lambda group: [wrong])
+    wrong = EntryPoint("wrong", "test_catalogue:written", offered.ENTRY_POINT)
+    monkeypatch.setattr(offered, "entry_points", lambda group: [wrong])
     with pytest.raises(UsageError, match="offers test_catalogue:written"):
         catalogue.all_rules()

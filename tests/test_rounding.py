@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import small_models as small
-from hexport.quantization import layer_inputs
 from hexport.quantization.encoding import QType
 from hexport.quantization.layer_inputs import Moments, moments_of, patches
 from hexport.quantization.plan import SCHEMES, Precision
@@ -172,12 +171,11 @@ def test_patches_of_products() -> None:
     np.testing.assert_array_equal(patches(turned, normal(8, 3)), normal(8, 3).T[None])
 
 
-def test_many_patches_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_inputs, "_MOST_PATCHES", 10)
+def test_many_patches_are_thinned_evenly() -> None:
     rows = np.arange(95, dtype=np.float32).reshape(95, 1)
-    np.testing.assert_array_equal(patches(layer("MatMul", normal(1, 4)), rows), rows[None, ::10])
+    np.testing.assert_array_equal(patches(layer("MatMul", normal(1, 4)), rows, 10), rows[None, ::10])
     found = layer("Conv", normal(2, 3, 3, 3))
-    thinned = patches(found, normal(1, 3, 16, 16))
+    thinned = patches(found, normal(1, 3, 16, 16), 10)
     assert thinned is not None
     assert 5 <= thinned.shape[1] <= 10
 

@@ -14,10 +14,11 @@ from typing import Any
 _ERRORS_ONLY = 3
 
 
-def cpu_session(model: Path, *, optimize: bool = True, threads: int = 0) -> Any:
+def cpu_session(model: Path, *, optimize: bool = True, threads: int = 0, hoard: bool = True) -> Any:
     """An onnxruntime session on the CPU, with onnxruntime's telemetry off.
 
-    ``optimize=False`` for QDQ models, whose results onnxruntime's fusions shift.
+    ``optimize=False`` for QDQ models, whose results onnxruntime's fusions shift; ``hoard=False`` gives memory
+    back at once, for models with many large outputs.
     """
     # It must be set before the library is loaded; a user's own setting stays.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -26,6 +27,7 @@ def cpu_session(model: Path, *, optimize: bool = True, threads: int = 0) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY
     options.intra_op_num_threads = threads
+    options.enable_cpu_mem_arena = hoard
     # Threads that wait by spinning take the cores from the compiler's workers beside them.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if not optimize:

@@ -52,6 +52,11 @@ class QType(Enum):
     def bits(self) -> int:
         return (self.steps + 1).bit_length() - 1
 
+    @property
+    def array(self) -> np.dtype[Any]:
+        """Of the arrays that hold such integers: numpy has none of 4 bits."""
+        return np.dtype(np.int8) if self is QType.S4 else self.dtype.numpy()
+
 
 @dataclass(frozen=True)
 class Encoding:
@@ -77,16 +82,18 @@ class Encoding:
 
     def integers(self, values: Floats) -> Integers:
         """Rounded to the nearest; in float64, because float32 has too few digits for the steps of a bias."""
-        exact = np.asarray(values, np.float64) / self._spread(values)
-        scaled = np.rint(exact) + self.zero_point
-        whole: Integers = np.clip(scaled, self.type.low, self.type.high).astype(np.int64)
-        return whole
+        # In place: the float64 copies of an embedding table are hundreds of megabytes each.
+        exact = np.asarray(np.divide(values, self._spread(values), dtype=np.float64))
+        np.rint(exact, out=exact)
+        exact += self.zero_point
+        np.clip(exact, self.type.low, self.type.high, out=exact)
+        return exact.astype(self.type.array)
 
     def reals(self, integers: Integers) -> Floats:
         """What the integers stand for, as float32."""
-        spread = self._spread(integers)
-        result: Floats = ((integers - self.zero_point) * spread).astype(np.float32)
-        return result
+        exact = np.asarray(np.subtract(integers, self.zero_point, dtype=np.float64))
+        exact *= self._spread(integers)
+        return exact.astype(np.float32)
 
     def _spread(self, values: NDArray[Any]) -> Floats:
         """The scale in a shape that fits ``values``."""

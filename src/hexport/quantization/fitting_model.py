@@ -6,9 +6,9 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from hexport.rewrite.applying import Application, apply_rules, infer_shapes
-from hexport.rewrite.catalogue import all_rules
+from hexport.rewrite.integers.catalogue import integer_rules
 from hexport.rewrite.precision.to_float32 import ToFloat32
-from hexport.rewrite.rule import Purpose, Rule
+from hexport.rewrite.rule import Rule
 from hexport.rewrite.support.bias_gelu_to_gelu import BiasGeluToGelu
 from hexport.rewrite.support.fast_gelu_to_tanh import FastGeluToTanh
 from hexport.rewrite.support.gelu_from_erf import GeluFromErf
@@ -28,8 +28,7 @@ def fit_for_integers(model: ir.Model) -> tuple[Application, ...]:
     _widen(model)
     for _ in range(_MOST_ROUNDS):
         # What one round leaves behind is gone in the next: values that had two readers then have one.
-        integer = [rule() for rule in all_rules() if rule.purpose is Purpose.INTEGER]
-        applied = apply_rules(model, [*(rule() for rule in _ALSO), *integer])
+        applied = apply_rules(model, [rule() for rule in (*_ALSO, *integer_rules())])
         applied += apply_rules(model, [rule() for rule in _LAST])
         if not applied:
             break

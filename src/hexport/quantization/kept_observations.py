@@ -18,8 +18,7 @@ Histograms = dict[str, Histogram]
 
 def kept_histograms(model: ir.Model, fingerprint: str, observe: Callable[[], Histograms]) -> Histograms:
     """What ``observe`` gives for this model and data, from the cache if it was asked before."""
-    content = hashlib.sha256(ir.to_proto(model).SerializeToString(deterministic=True)).hexdigest()
-    key = key_of("observe", model=content, data=fingerprint)
+    key = key_of("observe", model=_digest(model), data=fingerprint)
     made: list[Histograms] = []
 
     def make(folder: Path) -> None:
@@ -28,6 +27,18 @@ def kept_histograms(model: ir.Model, fingerprint: str, observe: Callable[[], His
 
     folder, _ = Store().get("observe", key, make)
     return made[0] if made else _read(folder / _FILE)
+
+
+def _digest(model: ir.Model) -> str:
+    """Of the nodes, and of the weights one by one: as one message they would be in memory twice more."""
+    digest = hashlib.sha256()
+    for part in (*model.graph.inputs, *model.graph.outputs, *model.graph, *model.functions.values()):
+        digest.update(ir.to_proto(part).SerializeToString(deterministic=True))
+    for name, value in sorted(model.graph.initializers.items()):
+        if value.const_value is not None:
+            digest.update(name.encode())
+            digest.update(ir.to_proto(value.const_value).SerializeToString(deterministic=True))
+    return digest.hexdigest()
 
 
 def _write(histograms: Histograms, path: Path) -> None:

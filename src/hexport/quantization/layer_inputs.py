@@ -5,9 +5,10 @@ A convolution multiplies patches of its input; a bounded number of them, spread 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -17,8 +18,8 @@ from hexport.quantization.encoding import Floats
 from hexport.quantization.observing import Sample, chunks, exposed_session
 from hexport.quantization.weights import Layer
 
-_MOST_PATCHES = 2048
-"""A layer and sample: enough for the moments of a few hundred inputs."""
+_MOST_FOR_SQUARES, _MOST_FOR_MEANS = 2048, 512
+"""Vectors of a layer and sample: enough for second moments of a few hundred inputs, and for their means."""
 _LONGEST = 4608
 """Inputs to one sum; the moments of more would take too much memory."""
 
@@ -68,15 +69,22 @@ def moments_of(
             None if set(names) <= inputs else exposed_session(model, names, folder / f"moments{number}.onnx")
         )
         for sample in samples:
-            arrays = [sample[name] for name in names] if session is None else session.run(names, dict(sample))
-            for name, array in zip(names, arrays, strict=True):
+            for name, array in zip(names, _values(session, names, sample), strict=True):
                 for layer in readers[name]:
                     _add(found, layer, array, squares)
     return found
 
 
+def _values(session: Any, names: Sequence[str], sample: Sample) -> Iterator[Floats]:
+    """One after the other, each let go of before the next: they are most of what is in memory."""
+    arrays = [sample[name] for name in names] if session is None else session.run(names, dict(sample))
+    arrays.reverse()
+    while arrays:
+        yield arrays.pop()
+
+
 def _add(found: dict[str, Moments], layer: Layer, array: Floats, squares: bool) -> None:
-    vectors = patches(layer, array)
+    vectors = patches(layer, array, _MOST_FOR_SQUARES if squares else _MOST_FOR_MEANS)
     if vectors is None:
         return
     if layer.name not in found:
@@ -86,22 +94,18 @@ def _add(found: dict[str, Moments], layer: Layer, array: Floats, squares: bool) 
     found[layer.name].add(vectors)
 
 
-def patches(layer: Layer, array: Floats) -> Floats | None:
-    """The vectors that the layer multiplies, as [group, count, length]; None for forms not handled."""
+def patches(layer: Layer, array: Floats, most: int = _MOST_FOR_SQUARES) -> Floats | None:
+    """``most`` of the vectors that the layer multiplies, as [group, count, length]; None if unknown."""
     if layer.node.op_type == "Conv":
-        return _conv_patches(layer, array)
+        return _conv_patches(layer, array, most)
     if layer.node.op_type == "Gemm":
         turned = layer.node.attributes.get_int("transA", 0)
         array = array.T if turned else array
     rows = array.reshape(-1, array.shape[-1])
-    return _thinned(rows)[None]
+    return rows[:: max(1, -(-len(rows) // most))][None]
 
 
-def _thinned(rows: Floats) -> Floats:
-    return rows[:: max(1, -(-len(rows) // _MOST_PATCHES))]
-
-
-def _conv_patches(layer: Layer, array: Floats) -> Floats | None:
+def _conv_patches(layer: Layer, array: Floats, most: int) -> Floats | None:
     attributes, kernel = layer.node.attributes, layer.weight.shape[2:]
     rank = len(kernel)
     if attributes.get_string("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
@@ -124,9 +128,7 @@ def _conv_patches(layer: Layer, array: Floats) -> Floats | None:
     # [batch, channel, *place, *kernel] -> [place, channel, *kernel], thinned before it is copied.
     places = np.moveaxis(windows, 1, 1 + rank)
     count = int(np.prod(places.shape[: 1 + rank]))
-    chosen = np.unravel_index(
-        np.arange(0, count, max(1, -(-count // _MOST_PATCHES))), places.shape[: 1 + rank]
-    )
+    chosen = np.unravel_index(np.arange(0, count, max(1, -(-count // most))), places.shape[: 1 + rank])
     vectors = np.ascontiguousarray(places[chosen])
     group = attributes.get_int("group", 1)
     grouped = vectors.reshape(len(vectors), group, -1)

@@ -73,5 +73,6 @@ def exposed_session(model: ir.Model, names: Sequence[str], path: Path) -> Any:
     copy = model.clone()
     wanted = set(names)
     copy.graph.outputs[:] = [value for node in copy.graph for value in node.outputs if value.name in wanted]
-    ir.save(copy, path)
-    return cpu_session(path)
+    # Weights beside it are written one by one and mapped; inside they would be in memory three times over.
+    ir.save(copy, path, external_data=f"{path.name}.data")
+    return cpu_session(path, hoard=False)

@@ -18,7 +18,6 @@ from hexport.model import Graph, read
 from hexport.model.dims import Shape, fix_shapes
 from hexport.model.labels import PREPARED
 from hexport.preparation.freezing import parse_frozen
-from hexport.preparation.kept import prepared
 from hexport.quantization.data import CalibrationData, open_calibration
 from hexport.toolchain import Limits
 from hexport.zoo.defaults import zoo_defaults
@@ -75,12 +74,19 @@ def get_ready(
     values = parse_frozen(source.graph, freeze, shapes)
     with _opened(calib, source.graph, shapes, values, preprocess, samples) as data:
         if any(bytes(entry.key) == PREPARED.encode() for entry in source.proto.metadata_props):
-            yield Ready(source.path, source.graph, data, tuple(notes))
+            ready = Ready(source.path, source.graph, data, tuple(notes))
+            # Not kept while quantising: its parsed file is as large as the model.
+            del source
+            yield ready
             return
         proofs = folder / "proofs.npz"
         free = [name for name in source.graph.inputs if name not in values]
         digest = write_proofs(data, free, proofs)
+        # Only now: preparing is a large part of hexport, and a prepared model needs none of it.
+        from hexport.preparation.kept import prepared
+
         found = prepared(source, soc, shapes, freeze, proofs, digest, limits, say)
+        del source
         yield Ready(found.path, read(found.path).graph, data, (*notes, *found.warnings))
 
 

@@ -48,7 +48,7 @@ def _carried(weights: Floats, scales: Floats, squares: NDArray[Any], encoding: E
     order = np.argsort(-strength, axis=1, kind="stable")
     inverse = _inverse_root(squares, strength, order)
     left = np.take_along_axis(weights.astype(np.float64), order[:, None, :], axis=2)
-    result = np.empty(left.shape, np.int64)
+    result = np.empty(left.shape, encoding.type.array)
     length = left.shape[2]
     for begin in range(0, length, _BLOCK):
         end = min(begin + _BLOCK, length)

@@ -145,8 +145,7 @@ def _set_up(
     *,
     blocks: bool,
 ) -> tuple[Workshop, Judge]:
-    prepared = ir.load(ready.path)
-    ir.external_data.load_to_model(prepared)
+    prepared = _loaded(ready.path)
     name_nodes(prepared)
     model = prepared.clone()
     if blocks:
@@ -177,6 +176,18 @@ def _set_up(
         overrides=dict(wishes.tensors),
     )
     return shop, judge
+
+
+def _loaded(path: Path) -> ir.Model:
+    """The model with its weights as arrays: a parsed file gives out a new copy at every look."""
+    model = ir.load(path)
+    ir.external_data.load_to_model(model)
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if tensor is not None and tensor.dtype != ir.DataType.STRING:
+                value.const_value = ir.Tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
+    return model
 
 
 def _much_float(scheme: str, share: float) -> list[str]:

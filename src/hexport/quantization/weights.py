@@ -67,7 +67,7 @@ def layers_of(model: ir.Model) -> dict[str, Layer]:
         if weight is None or weight.dtype != np.float32:
             continue
         flat = None if bias is None or not _by_channel(bias) else bias.astype(np.float32).reshape(-1)
-        found[str(node.name)] = Layer(str(node.name), node, place, weight.astype(np.float32), flat)
+        found[str(node.name)] = Layer(str(node.name), node, place, weight, flat)
     return found
 
 

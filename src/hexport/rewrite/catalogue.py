@@ -6,8 +6,7 @@ and a GELU before the Erf inside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import entry_points
+from collections.abc import Callable, Sequence
 
 from hexport.errors import UsageError
 from hexport.rewrite.faults.average_pool_padded import AveragePoolPadded
@@ -42,30 +41,8 @@ from hexport.rewrite.faults.resize_decomposed import ResizeDecomposed
 from hexport.rewrite.faults.scatter_elements_positive import ScatterElementsPositive
 from hexport.rewrite.faults.softmax_is_nan import SoftmaxIsNaN
 from hexport.rewrite.faults.softplus_in_range import SoftplusInRange
-from hexport.rewrite.integers.affine_before_layer import (
-    AffineBeforeConv,
-    AffineBeforeConvTranspose,
-    AffineBeforeGemm,
-    AffineBeforeMatMul,
-)
-from hexport.rewrite.integers.affine_into_layer import (
-    AddIntoLayer,
-    BatchNormIntoLayer,
-    DivIntoLayer,
-    MulIntoLayer,
-    SubIntoLayer,
-)
-from hexport.rewrite.integers.batch_norm_to_conv import BatchNormToConv
-from hexport.rewrite.integers.conv_pads import ConvPads
-from hexport.rewrite.integers.div_to_mul import DivToMul
-from hexport.rewrite.integers.gelu_from_tanh import GeluFromTanh
-from hexport.rewrite.integers.hard_swish_whole import HardSwishFromDiv, HardSwishFromMul
-from hexport.rewrite.integers.l2_norm_whole import L2NormWhole
-from hexport.rewrite.integers.layer_norm_whole import LayerNormFromDiv, LayerNormFromMul
-from hexport.rewrite.integers.mask_clamped import MaskClampedAdd, MaskClampedMul, MaskClampedWhere
-from hexport.rewrite.integers.matmul_add_to_gemm import MatMulAddToGemm
-from hexport.rewrite.integers.sigmoid_whole import SigmoidFromDiv, SigmoidFromReciprocal
-from hexport.rewrite.integers.softmax_whole import SoftmaxWhole
+from hexport.rewrite.integers.catalogue import INTEGER_RULES
+from hexport.rewrite.offered import offered_rules
 from hexport.rewrite.precision.hypot import Hypot
 from hexport.rewrite.precision.l2_scaled import L2Scaled
 from hexport.rewrite.precision.layernorm_scaled import SumToMean
@@ -157,8 +134,6 @@ from hexport.rewrite.support.skip_layer_norm import (
 from hexport.rewrite.support.softsign_to_div import SoftsignToDiv
 from hexport.rewrite.support.transpose_low_rank import TransposeLowRank
 from hexport.rewrite.support.trilu_to_where import TriluToWhere
-
-ENTRY_POINT = "hexport.rules"
 
 # What the compiler takes and computes wrongly, or dies of: applied always.
 _FAULTS: tuple[type[Rule], ...] = (
@@ -291,41 +266,12 @@ _RANGES: tuple[type[Rule], ...] = (
     SumBeforeTanh,
 )
 
-# What integers carry badly: applied before quantising. Whole operators are found before their parts go.
-_INTEGERS: tuple[type[Rule], ...] = (
-    MaskClampedAdd,
-    MaskClampedWhere,
-    MaskClampedMul,
-    GeluFromTanh,
-    HardSwishFromMul,
-    HardSwishFromDiv,
-    SigmoidFromDiv,
-    SigmoidFromReciprocal,
-    SoftmaxWhole,
-    L2NormWhole,
-    LayerNormFromDiv,
-    LayerNormFromMul,
-    ConvPads,
-    MulIntoLayer,
-    DivIntoLayer,
-    AddIntoLayer,
-    SubIntoLayer,
-    BatchNormIntoLayer,
-    MatMulAddToGemm,
-    AffineBeforeConv,
-    AffineBeforeConvTranspose,
-    AffineBeforeGemm,
-    AffineBeforeMatMul,
-    BatchNormToConv,
-    DivToMul,
-)
-
-RULES: tuple[type[Rule], ...] = (*_FAULTS, *_SUPPORT, *_RANGES, *_INTEGERS)
+RULES: tuple[type[Rule], ...] = (*_FAULTS, *_SUPPORT, *_RANGES, *INTEGER_RULES)
 
 
 def all_rules() -> tuple[type[Rule], ...]:
     """hexport's own, and those that installed packages offer under ``hexport.rules``."""
-    return (*RULES, *_offered())
+    return (*RULES, *offered_rules())
 
 
 def select_rules(names: str | None) -> Callable[[Purpose], Sequence[Rule]]:
@@ -348,15 +294,3 @@ def _chosen(names: str, known: dict[str, type[Rule]]) -> list[type[Rule]]:
     if without:
         return [rule for name, rule in known.items() if name not in without]
     return [known[name] for name in plain]
-
-
-def _offered() -> Iterable[type[Rule]]:
-    for entry in entry_points(group=ENTRY_POINT):
-        rule = entry.load()
-        if not (isinstance(rule, type) and issubclass(rule, Rule)):
-            raise UsageError(
-                f"the package {entry.dist.name if entry.dist else '?'} offers {entry.value} as a rule",
-                why="it is not a class derived from hexport.rewrite.rule.Rule",
-                next="correct or uninstall that package",
-            )
-        yield rule
