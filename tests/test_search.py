@@ -40,11 +40,13 @@ def candidate(shop: Workshop, scheme: str) -> Candidate:
     [
         ("8a8w", True, [SCHEMES["16a8w"], FLOAT]),
         ("8a8w", False, [SCHEMES["16a8w"]]),
-        ("16a8w", True, [FLOAT]),
-        ("16a8w", False, []),
+        ("16a8w", True, [SCHEMES["16a16w"], FLOAT]),
+        ("16a8w", False, [SCHEMES["16a16w"]]),
+        ("16a4w", True, [SCHEMES["16a8w"], SCHEMES["16a16w"], FLOAT]),
+        ("16a16w", True, [FLOAT]),
     ],
 )
-def test_a_node_is_raised_to_16_bits_before_fp16(
+def test_a_node_is_raised_to_more_bits_before_fp16(
     tmp_path: Path, scheme: str, has_float: bool, expected: list[Precision]
 ) -> None:
     search = searching(workshop(cnn(), tmp_path), replace(CHIP, float=has_float))
@@ -69,6 +71,16 @@ def test_a_precision_that_the_npu_gets_wrong_is_no_option(tmp_path: Path) -> Non
     kinds = {names: [str(o.precision) for o in each] for names, each in options.items()}
     assert kinds["c",] == ["8a8w", "16a8w", "fp16"]
     assert kinds["y",] == ["8a", "fp16"]
+
+
+def test_only_what_has_weights_gets_wider_ones(tmp_path: Path) -> None:
+    shop = workshop(cnn(), tmp_path)
+    options = searching(shop)._options(candidate(shop, "16a8w"), [SCHEMES["16a16w"], FLOAT])
+    kinds = {str([str(o.precision) for o in each]) for each in options.values()}
+    assert kinds == {"['16a8w', '16a16w', 'fp16']", "['16a', 'fp16']"}
+    for each in options.values():
+        assert [o.cost for o in each] == sorted(o.cost for o in each)
+        assert bool(each[1].wide_macs) == (str(each[1].precision) == "16a16w")
 
 
 @pytest.mark.parametrize(

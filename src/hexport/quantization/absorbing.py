@@ -13,6 +13,8 @@ from hexport.quantization.plan import Plan
 from hexport.quantization.roles import kind_of
 from hexport.rewrite.values import scalar
 
+_BEYOND = 1 + 1e-4
+"""A scale is a float32: the last integer may stand for a little more than the bound."""
 _COMPUTING = ("weighted", "product", "norm", "elementwise")
 
 
@@ -23,7 +25,7 @@ def absorb(model: ir.Model, plan: Plan, activations: Activations | None = None) 
     """
     for node in list(model.graph):
         producer, type_ = _absorbing(node, plan), plan.of(node).activation
-        if producer is None or type_ is None or not _cuts(node.outputs[0], type_, activations):
+        if producer is None or type_ is None or not _cuts(node, type_, activations):
             continue
         before, after = producer.outputs[0], node.outputs[0]
         name = after.name
@@ -40,10 +42,16 @@ def clips_below_zero(node: ir.Node) -> bool:
     return node.op_type == "Clip" and len(node.inputs) > 1 and scalar(node.inputs[1]) == 0.0
 
 
-def _cuts(value: ir.Value, type_: QType, activations: Activations | None) -> bool:
+def _cuts(node: ir.Node, type_: QType, activations: Activations | None) -> bool:
+    """Whether the encoding of the result does all that the node does."""
+    value = node.outputs[0]
     if activations is None:
         return value.dtype == ir.DataType.FLOAT
-    return activations.knows(str(value.name)) and activations.encoding(str(value.name), type_).low >= 0
+    if not activations.knows(str(value.name)):
+        return False
+    encoding = activations.encoding(str(value.name), type_)
+    most = scalar(node.inputs[2]) if len(node.inputs) > 2 else None
+    return encoding.low >= 0 and (most is None or encoding.high <= most * _BEYOND)
 
 
 def _absorbing(node: ir.Node, plan: Plan) -> ir.Node | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 import numpy as np
 import onnx_ir as ir
@@ -12,11 +13,12 @@ from hexport.quantization.clipping import METHODS
 from hexport.quantization.encoding import Encoding, Floats, QType, asymmetric, symmetric
 from hexport.quantization.histogram import Histogram
 from hexport.quantization.roles import kind_of
-from hexport.rewrite.values import constant
+from hexport.rewrite.values import constant, scalar
 
 _MOSTLY_LOW = 0.5
 """Below this a bounded operator's result uses too little of 8 bits in the bounds' own range."""
-
+_ROOM = 2.0
+"""How much wider than what was seen 16 bits are spread: a bit coarser, and unseen inputs are not cut off."""
 
 GivenRange = tuple[float, float, QType | None]
 """What the user says of a tensor: its ends, and in which type it is so; None for every type."""
@@ -30,6 +32,7 @@ class Activations:
         self._method = METHODS[method]
         self._same = _same_encoding(model)
         self._bounded = _bounded(model)
+        self._cut = _cut(model)
         self._tables = _tables(model)
         self._found: dict[tuple[str, QType], Encoding] = {}
         self.overrides: dict[str, GivenRange] = {}
@@ -57,9 +60,15 @@ class Activations:
         if op is not None and (type_ is QType.U16 or histogram.high > _MOSTLY_LOW * op.range[1]):
             return _in_bounds(op, type_)
         low, high = self._method(histogram, type_)
+        if type_.bits == 16:
+            low, high = self._with_room(name, low, high)
         if type_.signed:
             return symmetric(max(abs(low), abs(high)), type_)
         return asymmetric(low, high, type_)
+
+    def _with_room(self, name: str, low: float, high: float) -> tuple[float, float]:
+        least, most = self._cut.get(name, (-inf, inf))
+        return max(low * _ROOM, min(low, least)), min(high * _ROOM, max(high, most))
 
 
 def encode_constant(array: Floats, type_: QType) -> Encoding:
@@ -83,6 +92,17 @@ def _bounded(model: ir.Model) -> dict[str, facts.IntegerOp]:
     """Tensors that operators with a bounded result make."""
     known = ((node, kind_of(node)) for node in model.graph)
     return {str(node.outputs[0].name): op for node, op in known if op is not None and op.range}
+
+
+def _cut(model: ir.Model) -> dict[str, tuple[float, float]]:
+    """Tensors that a Clip makes, and where it cuts: nothing is beyond, and the encoding may be what cuts."""
+    found = {}
+    for node in model.graph:
+        if node.op_type == "Clip":
+            ends = [scalar(value) for value in node.inputs[1:3]]
+            low, high = (*ends, None, None)[:2]
+            found[str(node.outputs[0].name)] = (-inf if low is None else low, inf if high is None else high)
+    return found
 
 
 def _tables(model: ir.Model) -> dict[str, Floats]:

@@ -49,6 +49,7 @@ class Search:
     shop: Workshop
     judge: Judge
     goal_db: float
+    """What the search aims at."""
     effort: Effort
     settle: Callable[[Plan], None]
     """Puts into a plan what the user wants of single nodes, over everything else."""
@@ -102,8 +103,13 @@ class Search:
         return best
 
     def _better_than(self, scheme: Precision) -> list[Precision]:
-        """What single nodes can be raised to, the cheapest first: 16 bits, and fp16 where the chip has it."""
-        wider = [SCHEMES["16a8w"]] if scheme.activation is QType.U8 else []
+        """What single nodes can be raised to, the cheapest first: more bits, and fp16 where the chip has it."""
+        if scheme.activation is QType.U8:
+            wider = [SCHEMES["16a8w"]]
+        elif scheme.weight is QType.S4:
+            wider = [SCHEMES["16a8w"], SCHEMES["16a16w"]]
+        else:
+            wider = [SCHEMES["16a16w"]] if scheme.weight is QType.S8 else []
         return [*wider, FLOAT] if self.judge.target.float else wider
 
     def in_float(self) -> Candidate:
@@ -230,7 +236,7 @@ class Search:
             options[harm.nodes] = [Option(now, harm.noise, sum(cost(nodes[n], now) for n in harm.nodes))]
             for precision in to:
                 then = _fitting(precision, now)
-                if any(refusal(nodes[name], then, self.shop.arch) for name in harm.nodes):
+                if then == now or any(refusal(nodes[name], then, self.shop.arch) for name in harm.nodes):
                     continue
                 noise = better[precision][harm.nodes] if precision in better else np.zeros_like(harm.noise)
                 count = sum(macs[name] for name in harm.nodes)

@@ -40,6 +40,8 @@ from hexport.whole_file import refuse_missing_folder, whole_or_absent
 GOALS = {"8a8w": 20.0, "16a8w": 30.0, "16a16w": 40.0, "16a4w": 15.0, "16a4w_block": 15.0, "auto": 30.0}
 """Where the search ends when the user asks for nothing: what is reachable and mostly enough."""
 _FIRST_OPSET_OF_BLOCKS = 21
+_UNSEEN_DB = 2.0
+"""Above what is asked for: a few samples are judged, and what comes later may be worse by that."""
 _JUDGES = 4
 """Samples that candidates are judged on, at most."""
 Say = Callable[[str], None]
@@ -87,7 +89,7 @@ def quantize(
             search = Search(
                 shop,
                 judge,
-                GOALS.get(scheme, 0.0) if min_sqnr is None else min_sqnr,
+                GOALS.get(scheme, 0.0) if min_sqnr is None else min_sqnr + _UNSEEN_DB,
                 replace(tries, recipes=recipes_named(wishes.recipe, tries.recipes)),
                 lambda plan: wishes.apply(shop.model, plan, soc.htp_arch),
                 say,

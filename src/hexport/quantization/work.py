@@ -13,6 +13,8 @@ from hexport.rewrite.values import fixed_shape
 
 _MULTIPLY = {8: 1.0, 16: 2.0, 32: 4.0}
 """The HTP's own proportions: 8-bit products at full rate, 16-bit activations at half, fp16 at a quarter."""
+_WIDE_WEIGHTS = 2.0
+"""Times that for weights of 16 bits: a product of two times two bytes is four of single ones."""
 _MOVE = {8: 1.0, 16: 2.0, 32: 2.0}
 _MACS_A_BYTE = 64.0
 """Products in the time that one byte takes: what makes the two comparable."""
@@ -42,7 +44,8 @@ def cost(node: ir.Node, precision: Precision) -> float:
     """What the node costs in this precision, in 8-bit products."""
     bits = 32 if precision.activation is None else precision.activation.bits
     moved = sum(prod(fixed_shape(value) or (0,)) for value in node.outputs)
-    return node_macs(node) * _MULTIPLY[bits] + moved * _MOVE[bits] * _MACS_A_BYTE
+    wide = _WIDE_WEIGHTS if precision.weight is not None and precision.weight.bits == 16 else 1.0
+    return node_macs(node) * _MULTIPLY[bits] * wide + moved * _MOVE[bits] * _MACS_A_BYTE
 
 
 def _attributes(node: ir.Node) -> dict[str, int | float | bytes | tuple[int, ...]]:
