@@ -44,6 +44,7 @@ demo: $(VENV)/core.stamp $(VENV)/build.stamp
 	$(BIN)/hexport build zoo:ppocrv2-cls -o demo-package --target SM8650 --calib zoo:ppocrv2-cls --min-sqnr 30
 	$(BIN)/hexport verify demo-package
 	$(BIN)/hexport inspect demo-package
+	$(BIN)/hexport run demo-package --backend simulator --bench --runs 5
 	@echo
 	@echo "Next, with your own model:"
 	@echo "  $(BIN)/hexport check MODEL.onnx --target SM8650   what of it runs on the NPU, and why the rest does not"

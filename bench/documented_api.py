@@ -6,7 +6,8 @@ Each test that ONNX Runtime's CPU runs becomes a session with `providers=["QNNEx
 program written from the documentation makes it, and is run once on the test's own inputs. Sessions are made
 in a process of their own, so that a crash is counted and not suffered. Prints the counts and every test that
 is not right; a run of all tests writes bench/results/documented_api.json. The API prepares each model, on
-random inputs: the test's own ones are only seen by `run`.
+random inputs: the test's own ones are only seen by `run`. Exit code 1 when one is wrong, kills the process or
+is on the CPU without a word; an exception is neither.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 import warnings
 from collections import Counter
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +96,8 @@ def _run(
     return session, session.run(None, feeds)
 
 
-def main() -> None:
-    """Run the tests one after the other."""
+def main() -> int:
+    """Run the tests one after the other; 1 when one is wrong, kills the process or hides the CPU."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--target", default="SM8650")
     parser.add_argument("--only", default="", metavar="TEXT", help="tests with this in their name")
@@ -119,8 +121,16 @@ def main() -> None:
         print(f"  {row.kind:8} {row.test}  {'' if row.db is None else f'{row.db:.0f} dB'} {row.error[:150]}")
     print(f"{soc.chip}; {time.perf_counter() - started:.0f} s")
     if not (asked.only or asked.hard or asked.every > 1):
-        document = {"schema_version": 1, "target": soc.chip, "counts": counts, "tests": [*map(_plain, rows)]}
+        document = {
+            "schema_version": 1,
+            "target": soc.chip,
+            "packages": {name: version(name) for name in ("onnx", "onnxruntime", "onnxruntime-qnn")},
+            "counts": counts,
+            "tests": [*map(_plain, rows)],
+        }
+        RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    return int(any(counts[kind] for kind in ("hidden", "wrong", "killed")))
 
 
 def _hard() -> set[str]:
@@ -167,4 +177,4 @@ if __name__ == "__main__":
     if _WORKER in os.environ:
         serve({"run_case": run_case})
     else:
-        main()
+        sys.exit(main())

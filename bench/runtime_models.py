@@ -13,23 +13,18 @@ from onnx import TensorProto, helper
 import hexport
 from hexport.packaging import Manifest, artefact, package_aside, write_manifest
 from hexport.packaging import manifest as m
+from hexport.runtime.session import Session
 
 TARGET = "SM8650"
-SHAPE = (1, 16, 8, 8)
+SHAPE = (1, 8, 8)
 
 
-def convolution(path: Path) -> Path:
-    weight = np.random.default_rng(0).normal(size=(16, 16, 3, 3)).astype(np.float32) / 12
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["c"], ["y"], name="relu"),
-    ]
-    _save(
-        path,
-        nodes,
-        list(SHAPE),
-        [helper.make_tensor("w", TensorProto.FLOAT, weight.shape, weight.ravel())],
-    )
+def product(path: Path) -> Path:
+    """x · w: next to no work."""
+    weight = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")]
+    weights = [helper.make_tensor("w", TensorProto.FLOAT, weight.shape, weight.ravel())]
+    _save(path, nodes, list(SHAPE), weights)
     return path
 
 
@@ -44,8 +39,26 @@ def built(model: Path, folder: Path) -> Path:
     return folder / "package"
 
 
+def zoo_package(folder: Path, name: str) -> Path:
+    """Of a zoo model, with a binary for each bucket, which the simulator can load; built once a run."""
+    package = folder / f"{name}-package"
+    if not package.is_dir():
+        hexport.build(f"zoo:{name}", output=package, targets=[TARGET], scheme="fp16", share_weights=False)
+    return package
+
+
+def ones(session: Session) -> dict[str, Any]:
+    """Inputs of the first bucket's sizes."""
+    dtypes = {tensor.name: tensor.dtype for tensor in session.contract.inputs}
+    return {
+        name: np.ones(shape, dtypes[name]) for name, shape in session.known_buckets[0].input_shapes.items()
+    }
+
+
 def cpu_package(folder: Path) -> Path:
     """y = Relu(x) of any length, for the CPU alone: what is measured is the way there and back."""
+    if (folder / "relu").is_dir():
+        return folder / "relu"
     with package_aside(folder / "relu") as place:
         (place / "models").mkdir()
         _save(place / "models/cpu.onnx", [helper.make_node("Relu", ["x"], ["y"], name="relu")], ["n"], [])

@@ -156,6 +156,24 @@ def test_dynamic_dims_are_the_cpus_unless_sized(tmp_path: Path) -> None:
     np.testing.assert_allclose(sized.run(None, ONES)[0], made.run(None, ONES)[0], atol=0.01)
 
 
+def test_sizes_that_are_nothing_are_the_cpus(tmp_path: Path) -> None:
+    """The compiler takes the sum of no elements, and then cannot do it; the ONNX standard tests it."""
+    nodes = [
+        helper.make_node("Mul", ["x", "x"], ["square"], name="square"),
+        helper.make_node("ReduceSum", ["square", "axes"], ["sum"], name="sum"),
+        helper.make_node("Sqrt", ["sum"], ["y"], name="root"),
+    ]
+    inputs = [small.value("x", [2, 0, 4]), small.value("axes", [1], onnx.TensorProto.INT64)]
+    proto = small.model(nodes, inputs, [small.value("y", [2, 1, 4])], opset=18)
+    path = small.save(proto, tmp_path / "m.onnx")
+    feeds = {"x": np.zeros((2, 0, 4), np.float32), "axes": np.array([1])}
+    with pytest.warns(onnxruntime.CpuFallbackWarning, match="the compiler stops"):
+        made = session(path)
+    np.testing.assert_array_equal(made.run(None, feeds)[0], np.zeros((2, 1, 4)))
+    with pytest.raises(onnxruntime.CpuFallback):
+        session(path, session__disable_cpu_ep_fallback="1")
+
+
 def crashing() -> onnx.ModelProto:
     """STFT that is told its step at run time: the compiler dies of it, and the ONNX standard tests it."""
     inputs = [

@@ -84,6 +84,19 @@ def test_shared_binaries_are_compiled_apart_for_the_simulator_and_it_is_said(sim
     assert places["cpu"].backend == "cpu"
 
 
+def test_what_was_compiled_apart_is_kept(simulated: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the store: another session needs no compiler, and says the same."""
+    plain = simulated.run(question(8))["y"]
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr("hexport.compiling.verb.compile_models", never)
+    with quietly(attention(), "simulator") as another:
+        np.testing.assert_array_equal(another.run(question(8))["y"], plain)
+        assert any("seq-8 is compiled by itself" in note for note in another.notes)
+
+
 @pytest.mark.parametrize("backend", ["simulator", "cpu"])
 @pytest.mark.parametrize("isolate", [False, True])
 def test_a_frozen_input_is_settled(backend: str, isolate: bool) -> None:

@@ -11,22 +11,32 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hexport import facts
+from hexport.errors import HexportError
 from hexport.runtime import engine
 from hexport.runtime.engine import InProcess
 from hexport.runtime.failures import EngineLost, InferenceFailed
+from hexport.runtime.isolated import Isolated
 from hexport.runtime.planning import Part
+from hexport.runtime.shared_region import Region
+from hexport.toolchain.serving import JobError
 
 
 class FakeSessions:
     """Stands for a device: sessions are made in order, and may lose the NPU."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, lose: int = 0) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, lose: int = 0, unfit: str = "") -> None:
         self.events: list[str] = []
         self.lose = lose
+        self.unfit = unfit
+        """A model that no session can be made from."""
+        self.words = "[ONNXRuntimeError] : 5 : ENGINE_ERROR : the DSP is gone"
         self.lock = threading.Lock()
         monkeypatch.setattr(engine, "make_session", self.make)
 
     def make(self, _: Any, model: str, *given: Any) -> Any:
+        if model == self.unfit:
+            raise JobError("CompileFailed", "it does not load")
         keys = ("ep.share_ep_contexts", "ep.stop_share_ep_contexts")
         entries = [key for key in keys if _entry(given[-1], key)]
         self.events.append(f"open {model} {len(entries)}")
@@ -64,39 +74,102 @@ class _FakeSession:
         with self.device.lock:
             if self.device.lose:
                 self.device.lose -= 1
-                raise RuntimeError("[ONNXRuntimeError] : 5 : ENGINE_ERROR : the DSP is gone")
+                raise RuntimeError(self.device.words)
         return [feeds["x"] * 2]
 
     def __del__(self) -> None:
         self.device.events.append(f"close {self.model}")
 
 
-@pytest.fixture
-def group() -> Iterator[tuple[InProcess, list[Part]]]:
+def shared(name: str) -> InProcess:
+    """Three parts that share their weights."""
     found = InProcess()
-    parts = [Part(f"p{i}", f"m{i}", {"backend_type": "htp"}, "one.bin") for i in range(3)]
-    found.add(parts)
-    yield found, parts
+    found.add([Part(f"p{i}", f"{name}{i}", {"backend_type": "htp"}, f"{name}.bin") for i in range(3)])
+    return found
+
+
+@pytest.fixture
+def group() -> Iterator[InProcess]:
+    found = shared("m")
+    yield found
     found.close()
 
 
 def test_sessions_that_share_weights_open_together_and_close_last_first(
-    group: tuple[InProcess, list[Part]], monkeypatch: pytest.MonkeyPatch
+    group: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = FakeSessions(monkeypatch)
-    device_engine, _ = group
-    assert device_engine.run("p1", {"x": np.ones(2)}, {})["x"].tolist() == [2, 2]
+    assert group.run("p1", {"x": np.ones(2)}, {})["x"].tolist() == [2, 2]
     assert device.events == ["open m0 1", "open m1 1", "open m2 2"]
-    device_engine.close()
+    group.close()
     gc.collect()
     assert device.events[3:] == ["close m2", "close m1", "close m0"]
 
 
-def test_a_lost_npu_is_made_anew_once(
-    group: tuple[InProcess, list[Part]], monkeypatch: pytest.MonkeyPatch
+def test_a_request_under_way_keeps_the_order_of_closing(
+    group: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is closed while a thread still runs the last session: the others must not go before it."""
+    device, begun, go_on = FakeSessions(monkeypatch), threading.Event(), threading.Event()
+    group.run("p2", {"x": np.ones(1)}, {})
+    plain = _FakeSession.run
+
+    def held(self: Any, *arguments: Any) -> list[Any]:
+        begun.set()
+        assert go_on.wait(60)
+        return plain(self, *arguments)
+
+    monkeypatch.setattr(_FakeSession, "run", held)
+    with ThreadPoolExecutor(1) as threads:
+        future = threads.submit(group.run, "p2", {"x": np.full(1, 4)}, {})
+        assert begun.wait(60)
+        group.close()
+        assert [event for event in device.events if event.startswith("close")] == []
+        go_on.set()
+        assert future.result(60)["x"].tolist() == [8]
+        del future
+    gc.collect()
+    assert device.events[3:] == ["close m2", "close m1", "close m0"]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_groups_are_closed_in_any_order(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = FakeSessions(monkeypatch)
+    engines = [shared("a"), shared("b")]
+    for one in engines:
+        one.run("p0", {"x": np.ones(1)}, {})
+    engines[first].close()
+    assert engines[1 - first].run("p1", {"x": np.ones(1)}, {})["x"].tolist() == [2]
+    engines[1 - first].close()
+    gc.collect()
+    names = ["ab"[first], "ab"[1 - first]]
+    assert device.events[6:] == [f"close {name}{i}" for name in names for i in (2, 1, 0)]
+
+
+def test_a_group_opens_whole_or_not_at_all(group: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = FakeSessions(monkeypatch, unfit="m2")
+    with pytest.raises(HexportError, match="could not be loaded"):
+        group.run("p0", {"x": np.ones(1)}, {})
+    gc.collect()
+    assert device.events == ["open m0 1", "open m1 1", "close m1", "close m0"]
+    device.unfit = ""
+    assert group.run("p0", {"x": np.ones(1)}, {})["x"].tolist() == [2]
+    assert device.events[4:] == ["open m0 1", "open m1 1", "open m2 2"]
+
+
+@pytest.mark.parametrize("loss", facts.losses(), ids=lambda loss: loss.text)
+def test_every_known_loss_is_answered_with_new_sessions(
+    loss: facts.Loss, group: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = FakeSessions(monkeypatch, lose=1)
-    found, _ = group
+    device.words = f"Status Message: {loss.text} and more"
+    assert group.run("p0", {"x": np.ones(1)}, {})["x"].tolist() == [2]
+    assert group.rebuilt == 1
+
+
+def test_a_lost_npu_is_made_anew_once(group: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = FakeSessions(monkeypatch, lose=1)
+    found = group
     assert found.run("p0", {"x": np.ones(1)}, {})["x"].tolist() == [2]
     assert found.rebuilt == 1
     assert len([event for event in device.events if event.startswith("open")]) == 6
@@ -108,10 +181,10 @@ def test_a_lost_npu_is_made_anew_once(
 
 
 def test_an_npu_lost_under_several_threads_answers_all(
-    group: tuple[InProcess, list[Part]], monkeypatch: pytest.MonkeyPatch
+    group: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FakeSessions(monkeypatch, lose=4)
-    found, _ = group
+    found = group
     with ThreadPoolExecutor(4) as threads:
         futures = [threads.submit(found.run, f"p{i % 3}", {"x": np.full(1, i)}, {}) for i in range(12)]
         answers: list[float | None] = []
@@ -124,13 +197,35 @@ def test_an_npu_lost_under_several_threads_answers_all(
     assert answers.count(None) <= 2
 
 
-def test_other_errors_are_not_tried_again(
-    group: tuple[InProcess, list[Part]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_errors_are_not_tried_again(group: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     FakeSessions(monkeypatch)
     monkeypatch.setattr(
         _FakeSession, "run", lambda *_: (_ for _ in ()).throw(RuntimeError("INVALID_ARGUMENT"))
     )
     with pytest.raises(InferenceFailed, match="could not be run"):
-        group[0].run("p0", {"x": np.ones(1)}, {})
-    assert group[0].rebuilt == 0
+        group.run("p0", {"x": np.ones(1)}, {})
+    assert group.rebuilt == 0
+
+
+class _FakeHouse:
+    """A worker that has made its sessions anew ``rebuilt`` times when it answers."""
+
+    def __init__(self, answers: list[int]) -> None:
+        self.region, self.rebuilt, self._answers = Region.create(1), 0, answers
+
+    def call(self, job: str, _: dict[str, Any]) -> dict[str, Any]:
+        return {"outputs": [], "needed": 0, "rebuilt": self._answers.pop(0)} if job == "run" else {}
+
+    def close(self) -> None:
+        self.region.close()
+
+
+def test_losses_inside_a_worker_are_counted() -> None:
+    alone = Isolated()
+    for answers in ([0, 1, 1], [0, 2]):
+        alone._houses.append(_FakeHouse(list(answers)))  # type: ignore[arg-type]
+        for _ in answers:
+            alone.run("part", {}, {})
+        alone._end_house()
+    assert alone.rebuilt == 3
+    alone.close()

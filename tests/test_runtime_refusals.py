@@ -156,6 +156,21 @@ def test_an_npu_that_fits_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
             assert session.notes == []
 
 
+def test_a_package_for_the_gpu_is_taken_by_a_gpu_only(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forbid_native_code(monkeypatch)
+    _target(backend="gpu")(package)
+    device = _device(gpu=True)
+    with load(package, "gpu", device=device) as session:
+        assert session.backend == "gpu"
+        (part,) = session._plan.parts_for(session.buckets[0])
+        assert part.provider_options == {"backend_type": "gpu"}
+    for backend in ("npu", "auto"):
+        with pytest.raises(Incompatible, match="nothing for the NPU"):
+            load(package, backend, device=device)
+    with pytest.raises(Incompatible, match="nothing for the GPU"):
+        load(rows(), "gpu", device=device)
+
+
 def test_a_higher_generation_runs_it_and_says_what_would_be_better() -> None:
     said: list[str] = []
     load(rows(), device=_device(soc=facts.find_target("SM8750")), say=said.append).close()

@@ -20,6 +20,7 @@ from hexport.backend.native_log import NativeLog, read_native_log
 from hexport.backend.op_trace import OpTrace, read_op_trace
 from hexport.backend.probe import infer_types
 from hexport.backend.requests import AssignedNode, AssignedPart, CompileReply, CompileRequest
+from hexport.backend.tracing import refuse_untraced
 from hexport.model.graph import TensorType
 from hexport.model.staging import StagedModel
 from hexport.records import from_plain
@@ -81,6 +82,7 @@ def compile_batch(
     limits: Limits | None = None,
 ) -> Batch:
     """Compile ``orders`` one after the other; with ``share`` into one binary. ``workdir`` must be empty."""
+    refuse_untraced("compile")
     log = workdir / "native.log"
     with Worker(MODULE, log, limits=limits) as worker:
         seconds = []

@@ -16,7 +16,7 @@ from hexport.backend import failures
 from hexport.backend.calling import MODULE, PROVIDER, call, cure
 from hexport.backend.context_binary import ContextBinary, ContextReply, ContextRequest
 from hexport.backend.native_log import NativeLog, read_native_log
-from hexport.backend.op_trace import OpTrace, read_op_trace
+from hexport.backend.op_trace import OpTrace
 from hexport.backend.options import validate_options
 from hexport.backend.requests import (
     AssignedPart,
@@ -27,6 +27,7 @@ from hexport.backend.requests import (
     ShapesRequest,
 )
 from hexport.backend.sample_files import read_results, write_samples
+from hexport.backend.tracing import read_trace, trace_options, was_asked
 from hexport.model import dtypes
 from hexport.model.graph import TensorType
 from hexport.model.staging import StagedModel
@@ -86,12 +87,11 @@ def probe(
             reply, contexts = _create_without_context(request, log, limits, error), ()
             notes.append(f"the model compiles, but its context could not be saved: {error.why or error.what}")
     native = read_native_log(log)
-    trace_file = workdir / "qnn_op_trace.json"
-    _refuse_pretence(reply, native, trace_file, log)
+    _refuse_pretence(reply, native, workdir, log)
     _refuse_wrong_target(contexts, target, log)
     return Evidence(
         parts=reply.parts,
-        trace=read_op_trace(trace_file),
+        trace=read_trace(workdir, native),
         log=native,
         types=types,
         compile_seconds=reply.seconds,
@@ -113,8 +113,7 @@ def _request(
         "backend_type": "htp",
         # Without it the simulator computes in fp32, which no NPU does.
         "soc_model": str(target.soc_model),
-        "enable_framework_op_trace": "1",
-        "framework_op_trace_dir": str(workdir),
+        **trace_options(workdir),
         **options,
     }
     session = {
@@ -150,7 +149,7 @@ def _create_without_context(
         raise first from None
 
 
-def _refuse_pretence(reply: SessionReply, native: NativeLog, trace: Path, log: Path) -> None:
+def _refuse_pretence(reply: SessionReply, native: NativeLog, workdir: Path, log: Path) -> None:
     if PROVIDER not in reply.providers:
         raise failures.SilentCpuRetry(
             "the session was created without the QNN provider",
@@ -158,10 +157,10 @@ def _refuse_pretence(reply: SessionReply, native: NativeLog, trace: Path, log: P
             next="run `hexport doctor`",
             native_log=last_words(log),
         )
-    if native.setup_failure or not trace.exists():
+    if native.setup_failure or not was_asked(workdir, native):
         raise failures.BackendNotInitialised(
             "the backend did not start; every node would run on the CPU",
-            why=native.setup_failure or "it wrote no trace",
+            why=native.setup_failure or "it was asked about no node",
             next=cure(native.setup_failure) or "run `hexport doctor`",
             native_log=last_words(log),
         )

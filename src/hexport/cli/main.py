@@ -40,6 +40,7 @@ VERBS: dict[str, str] = {
     "pack": "Make one zip of a package, and a package of such a zip.",
     "snippet": "Print a program that calls a package, in C++, C#, Kotlin or Python.",
     "wrap": "Make ONNX models that call a context binary of Qualcomm's own tools.",
+    "toolchain": "Environments of their own for native code, each with one compiler version.",
     "cache": "See and clear what hexport keeps on this machine.",
     "debug": "Cut a model that fails down to the smallest piece that still does.",
 }

@@ -1,4 +1,4 @@
-"""Options that several verbs share: sizes of a model's dims, and limits of the worker."""
+"""Options that several verbs share: sizes of a model's dims, and where and how long workers may run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hexport.cli.toolchain_option import toolchain_option
 from hexport.errors import MissingDependency
 
 if TYPE_CHECKING:
@@ -126,8 +127,8 @@ native_log_option: Decorator = click.option(
 
 
 def limits_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--timeout`` and ``--memory-limit``, for verbs that start workers."""
-    return _timeout(_memory(function))
+    """For verbs that start workers: ``--timeout``, ``--memory-limit`` and ``--toolchain``."""
+    return _timeout(_memory(toolchain_option(function)))
 
 
 def make_limits(timeout: float, memory_limit: int | None) -> Limits:

@@ -19,7 +19,13 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 
 def print_json(document: Mapping[str, object]) -> None:
-    """The only thing on stdout under ``--json``."""
+    """The only thing on stdout under ``--json``; it names the toolchain that native code ran in, if any."""
+    from hexport.toolchain.interpreter import in_force
+
+    chosen = in_force()
+    if chosen is not None:
+        said = {"name": chosen.name, "python": chosen.python, "packages": dict(chosen.packages)}
+        document = {**document, "toolchain": said}
     click.echo(json.dumps(document, ensure_ascii=False, indent=2))
 
 

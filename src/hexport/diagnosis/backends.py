@@ -18,8 +18,8 @@ _NOT_A_PAIR = "Unable to find a valid interface"
 _REINSTALL = "python -m pip install --force-reinstall onnxruntime onnxruntime-qnn"
 # onnxruntime-qnn 2.3.0 is the last with a QNN CPU library for Linux; it needs the older host.
 _CPU_FIX = (
-    "nothing, unless you want this very backend: on Linux it was last in onnxruntime-qnn==2.3.0 "
-    "(with 'onnxruntime<1.27'), in an environment of its own"
+    "nothing, unless you want this very backend: on Linux it was last in onnxruntime-qnn 2.3.0; "
+    "hexport toolchain add onnxruntime-qnn==2.3.0"
 )
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hexport.facts.load import Release, Rule
+    from hexport.toolchain.interpreter import Interpreter
 
 Version = tuple[int, ...]
 
@@ -70,9 +71,11 @@ def on_platform(platforms: tuple[str, ...], platform: str) -> bool:
 
 
 def current_platform() -> str:
-    """This machine in the words of the data files: ``linux-x86_64``, ``linux-aarch64``, ``windows-arm64``."""
+    """Where native code runs, in the words of the data files: ``linux-x86_64``, ``windows-arm64``."""
     import platform
 
+    if chosen := _toolchain():
+        return chosen.platform
     system, machine = platform.system().lower(), platform.machine().lower()
     # Python says AMD64 and ARM64 on Windows, x86_64 and aarch64 on Linux, arm64 on macOS.
     names = {"amd64": "x86_64", "aarch64": "arm64"} if system == "windows" else {"arm64": "aarch64"}
@@ -80,13 +83,21 @@ def current_platform() -> str:
 
 
 def installed_release() -> str | None:
-    """The installed onnxruntime-qnn, or None."""
+    """The onnxruntime-qnn that native code will use, or None."""
     from importlib import metadata
 
+    if chosen := _toolchain():
+        return chosen.packages.get("onnxruntime-qnn")
     try:
         return metadata.version("onnxruntime-qnn")
     except metadata.PackageNotFoundError:
         return None
+
+
+def _toolchain() -> Interpreter | None:
+    from hexport.toolchain.interpreter import in_force  # its room is not needed to look at data files
+
+    return in_force()
 
 
 def _concerns(rule: Rule, release: str, platform: str) -> bool:

@@ -20,42 +20,9 @@ PREPARE = "hexport.prepare"
 """A session entry of hexport's own: 0 compiles the model as it is."""
 DEFAULT_CHIP = "SC8380XP"
 """The chip that ONNX Runtime's QNN pages compile for in their own example (soc_model 60)."""
-_LIBRARIES = {"qnn_saver_path": "saver", "qnn_ir_backend_path": "ir"}
-# What is read when a session runs, and says nothing to the compiler.
-_AT_RUN = {
-    "profiling_level",
-    "profiling_file_path",
-    "rpc_control_latency",
-    "htp_performance_mode",
-    "device_id",
-    "enable_htp_shared_memory_allocator",
-    "enable_dx12_shared_memory_allocator",
-}
-_COMPILERS_OWN = {
-    "backend_type",
-    "soc_model",
-    "htp_arch",
-    "enable_framework_op_trace",
-    "framework_op_trace_dir",
-    "enable_htp_prepare_only",
-    "enable_htp_prepare_and_load",
-}
-# What the compiler reads and a session from a compiled context does not, or must not.
-_AT_COMPILE = (
-    "dump_",
-    "enable_htp_prepare_",
-    "json_qnn_graph_dir",
-    "qnn_ir_backend_path",
-    "skip_backend_op_validation",
-)
-_UNREAD = {
-    "enable_framework_op_trace": "`hexport check` shows what became of each node",
-    "framework_op_trace_dir": "`hexport check` shows what became of each node",
-    "ep.context_node_name_prefix": "`hexport compile` names graphs after their files",
-    "ep.context_model_external_initializers_file_name": "weights of the CPU's nodes stay in the model",
-}
 _SHARING = ("ep.share_ep_contexts", "ep.stop_share_ep_contexts")
-_OURS = ("ep.context_", "ep.share_", "ep.stop_", "hexport.", f"ep.{PROVIDER.lower()}.")
+# Entries that are no entries of the session: hexport's own, and options of the provider by another way.
+_NOT_ENTRIES = ("hexport.", f"ep.{PROVIDER.lower()}.")
 
 
 @dataclass(frozen=True)
@@ -76,17 +43,22 @@ class Wish:
 
     @property
     def recorded_only(self) -> bool:
-        return self.backend in ("saver", "ir") or "qnn_saver_path" in self.provider
+        backend = facts.find_backend(self.backend)
+        return (backend is not None and not backend.computes) or "qnn_saver_path" in self.provider
 
     @property
     def session_entries(self) -> dict[str, str]:
         """For the session in this process, which loads what is compiled already."""
-        return {key: value for key, value in self.session.items() if not key.startswith(_OURS)}
+        return {
+            key: value
+            for key, value in self.session.items()
+            if not key.startswith(_NOT_ENTRIES) and _told_to_context(key)
+        }
 
     @property
     def context_provider(self) -> dict[str, str]:
         """The provider's options for a session from a compiled context."""
-        return {key: value for key, value in self.provider.items() if not key.startswith(_AT_COMPILE)}
+        return {key: value for key, value in self.provider.items() if _told_to_context(key)}
 
     @property
     def sharing(self) -> dict[str, str]:
@@ -96,8 +68,7 @@ class Wish:
     @property
     def compiler_options(self) -> dict[str, str]:
         """For the compiler, which is told the chip by other means."""
-        dropped = _AT_RUN | _COMPILERS_OWN
-        chosen = {key: value for key, value in self.provider.items() if key not in dropped}
+        chosen = {key: value for key, value in self.provider.items() if _told_to_compiler(key)}
         # A session that may not use the CPU quantises its inputs on the NPU: onnxruntime does the same.
         return {**chosen, "offload_graph_io_quantization": "0"} if self.no_cpu else chosen
 
@@ -136,12 +107,12 @@ def understand(provider: Mapping[str, str], session: Mapping[str, str]) -> Wish:
     backend = provider.get("backend_type", "htp")
     if "backend_path" in provider and "backend_type" not in provider:
         backend = backend_of(provider.pop("backend_path"), "backend_path")
-    for key, kind in _LIBRARIES.items():
-        if key in provider:
-            backend_of(provider[key], key)
-            provider[key] = str(library_file(kind) or provider[key])
-    chip, given = _chip(provider)
-    if backend == "htp" and not given:
+    for other in facts.backends():
+        if given := provider.get(other.option):
+            backend_of(given, other.option)
+            provider[other.option] = str(library_file(other.name) or given)
+    chip, chip_given = _chip(provider)
+    if backend == "htp" and not chip_given:
         provider["soc_model"] = str(chip.soc_model)
     # QNN's own CPU backend is not in every package, which is for the session to say and not a bad option.
     checked = {**provider, **({"backend_type": backend} if backend != "cpu" else {})}
@@ -149,9 +120,8 @@ def understand(provider: Mapping[str, str], session: Mapping[str, str]) -> Wish:
         checked.pop("backend_type", None)
     entries = {key: value for key, value in session.items() if key != PREPARE}
     accepted = dict(validate_options(checked, entries))
-    for key in (key for key in _UNREAD if key in accepted or key in session):
-        warn(f"{key} has no effect here: {_UNREAD[key]}")
-    return Wish(backend, {**_absolute(accepted), "backend_type": backend}, session, chip, given)
+    _warn_of_unread({**session, **accepted})
+    return Wish(backend, {**_absolute(accepted), "backend_type": backend}, session, chip, chip_given)
 
 
 def warn_of_chip(wish: Wish) -> None:
@@ -163,6 +133,25 @@ def warn_of_chip(wish: Wish) -> None:
             f"{wish.chip.soc_model}), float in fp16. Without a chip the simulator would compute in fp32, "
             "which no NPU does, or fail. Give soc_model in provider_options to choose"
         )
+
+
+def _warn_of_unread(given: Mapping[str, str]) -> None:
+    """Said of options that would have an effect elsewhere; their defaults are none."""
+    defaults = {option.key: option.default for option in facts.options()}
+    for key, value in given.items():
+        use = facts.use_of(key)
+        if use is not None and use.instead and value != defaults[key]:
+            warn(f"{key} has no effect here: {use.instead}")
+
+
+def _told_to_compiler(key: str) -> bool:
+    use = facts.use_of(key)
+    return use is None or use.compiler
+
+
+def _told_to_context(key: str) -> bool:
+    use = facts.use_of(key)
+    return use is None or use.context
 
 
 def _renewed(provider: dict[str, str], session: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hexport.backend.compiling import Order, compile_batch
-from hexport.backend.failures import RunFailed
+from hexport.backend.failures import CompileFailed, RunFailed
 from hexport.compiling.options import CompileOptions
 from hexport.compiling.refusals import CompiledOtherwise, NothingCompiled
 from hexport.compiling.verb import compile_models
@@ -181,7 +181,12 @@ def _dynamic(model: Model, wish: Wish) -> Callable[[Path], None]:
         data = str(model.path.parent.resolve()) if external_bytes(model) else ""
         with tempfile.TemporaryDirectory(prefix="hexport-") as work:
             order = Order(StagedModel(model.path.resolve(), model.path, data), "dynamic_ctx.onnx")
-            batch = compile_batch([order], provider, Path(work))
+            try:
+                batch = compile_batch([order], provider, Path(work))
+            except CompileFailed as error:
+                # It takes a part whose sizes are fixed, or whose size is nothing, and then cannot do it.
+                _write(folder, "", (f"its sizes are not fixed, and the compiler stops: {error.why}",))
+                return
             product = batch.products[0].model
             # Where the compiler took nothing the user's own names are left; else the compiled model's.
             nodes = product.cpu_nodes if product.calls else model.graph.nodes

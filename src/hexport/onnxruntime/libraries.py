@@ -8,10 +8,10 @@ import re
 import sys
 from pathlib import Path, PureWindowsPath
 
+from hexport import facts
 from hexport.errors import HexportError
 from hexport.onnxruntime.fallback import warn
 
-_BACKENDS = {"htp": "QnnHtp", "cpu": "QnnCpu", "gpu": "QnnGpu", "saver": "QnnSaver", "ir": "QnnIr"}
 _NAME = re.compile(r"(?:lib)?(Qnn[a-z]+)(?:\.dll|\.so|\.dylib)?", re.IGNORECASE)
 
 
@@ -27,7 +27,7 @@ def backend_of(given: str, option: str) -> str:
     name = PureWindowsPath(given).name
     match = _NAME.fullmatch(name)
     stem = match[1].lower() if match else ""
-    backend = next((key for key, known in _BACKENDS.items() if known.lower() == stem), None)
+    backend = next((known.name for known in facts.backends() if known.library.lower() == stem), None)
     if backend is None:
         raise WrongLibrary(
             f"{option}: {given!r} is no QNN backend library",
@@ -44,7 +44,9 @@ def backend_of(given: str, option: str) -> str:
 
 def library_name(backend: str) -> str:
     """What this platform calls the library."""
-    return f"{_BACKENDS[backend]}.dll" if sys.platform == "win32" else f"lib{_BACKENDS[backend]}.so"
+    known = facts.find_backend(backend)
+    assert known is not None
+    return f"{known.library}.dll" if sys.platform == "win32" else f"lib{known.library}.so"
 
 
 def library_file(backend: str) -> Path | None:
@@ -57,6 +59,7 @@ def library_file(backend: str) -> Path | None:
 
 
 def _suggestion(name: str) -> str:
-    known = [f"{stem}.dll" for stem in _BACKENDS.values()] + [f"lib{stem}.so" for stem in _BACKENDS.values()]
+    stems = [backend.library for backend in facts.backends()]
+    known = [*(f"{stem}.dll" for stem in stems), *(f"lib{stem}.so" for stem in stems)]
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]}?" if near else "QnnHtp.dll or libQnnHtp.so is the NPU"

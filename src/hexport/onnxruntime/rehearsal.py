@@ -23,7 +23,7 @@ _EDGES = ("QuantizeLinear", "DequantizeLinear", "Constant")
 
 def rehearse_context(path: Path, wish: Wish) -> None:
     """Load a context model in a worker, once for each content; raises what comes of it."""
-    files = [path, *_binaries(path)]
+    files = [path, *binaries(path)]
     digests = [file_digest(file) for file in files if file.is_file()]
 
     def make(folder: Path) -> None:
@@ -46,6 +46,15 @@ def is_context(path: Path) -> bool:
     return bool(read_context_model(path).calls)
 
 
+def binaries(path: Path) -> list[Path]:
+    """The files that a context model names."""
+    try:
+        calls = read_context_model(path).calls
+    except HexportError:
+        return []
+    return [path.parent / os.fsdecode(call.cache) for call in calls if call.cache and not call.embedded]
+
+
 def cpu_nodes(path: Path) -> tuple[str, ...]:
     """What of a context model is the CPU's; quantising at the edges is by design."""
     found = (node for node in read_context_model(path).cpu_nodes if node.op not in _EDGES)
@@ -65,11 +74,3 @@ def _session(path: Path, wish: Wish) -> tuple[SessionReply, str]:
         with Worker(MODULE, log) as worker:
             reply = from_plain(SessionReply, call(worker, "create_session", request))
         return reply, read_native_log(log).setup_failure or ""
-
-
-def _binaries(path: Path) -> list[Path]:
-    try:
-        calls = read_context_model(path).calls
-    except HexportError:
-        return []
-    return [path.parent / os.fsdecode(call.cache) for call in calls if call.cache and not call.embedded]

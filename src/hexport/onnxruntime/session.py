@@ -14,7 +14,7 @@ from hexport.backend import failures
 from hexport.backend.calling import cure
 from hexport.backend.options import validate_options
 from hexport.backend.sessions import add_provider, classify, import_onnxruntime
-from hexport.facts import current_platform
+from hexport.facts import current_platform, simulates_npu
 from hexport.onnxruntime import asking, dumping, rehearsal
 from hexport.onnxruntime.asking import CPU, Wish
 from hexport.onnxruntime.contexts import compiled
@@ -26,9 +26,8 @@ from hexport.toolchain import WorkerError
 from hexport.toolchain.serving import JobError
 
 _ort = import_onnxruntime()
-_SIMULATOR = "linux-x86_64"
 _LAST: WeakValueDictionary[str, InferenceSession] = WeakValueDictionary()
-"""The latest of the sessions that share a context."""
+"""Binary → the latest of the sessions that share it."""
 
 
 class InferenceSession(_ort.InferenceSession):  # type: ignore[misc, name-defined]  # onnxruntime has no types
@@ -62,6 +61,10 @@ class InferenceSession(_ort.InferenceSession):  # type: ignore[misc, name-define
             self._make(first.model(files), first.given, options, wish, files)
         if self._prepared and first.is_due:
             self._first = first
+
+    def __del__(self) -> None:
+        # The native session goes before the one that it shares a context with, which is let go after this.
+        self.__dict__.pop("_sess", None)
 
     def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
         """As the real one."""
@@ -149,16 +152,18 @@ class InferenceSession(_ort.InferenceSession):  # type: ignore[misc, name-define
         try:
             rehearsal.rehearse_context(model, wish)
         except WorkerError as error:  # the simulator dies of weight-shared binaries, or refuses them
-            if not wish.sharing or current_platform() != _SIMULATOR:
+            if not wish.sharing or not simulates_npu(current_platform()):
                 raise
             model = dumping.apart(model, error)
             self._start(model, options, wish)
             return
-        # The first of the sessions that share a context has to end last.
-        self._shared_with = _LAST.get("session") if wish.sharing else None
         self._start(model, options, wish, wish.sharing)
         if wish.sharing:
-            _LAST["session"] = self
+            # The first of the sessions that share a binary has to end last.
+            binary = rehearsal.binaries(model)[:1] or [model]
+            key = str(binary[0].resolve())
+            self._shared_with = _LAST.get(key)
+            _LAST[key] = self
 
     def _on_other_backend(self, model: Path, options: Any, wish: Wish) -> None:
         advice = "use QnnHtp; `hexport doctor` says what this machine has"

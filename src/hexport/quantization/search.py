@@ -103,7 +103,7 @@ class Search:
         return best
 
     def _better_than(self, scheme: Precision) -> list[Precision]:
-        """What single nodes can be raised to, the cheapest first: more bits, and fp16 where the chip has it."""
+        """What single nodes can be raised to, the cheapest first: more bits, then fp16 if the chip has it."""
         if scheme.activation is QType.U8:
             wider = [SCHEMES["16a8w"]]
         elif scheme.weight is QType.S4:

@@ -9,8 +9,6 @@ from pathlib import Path
 from hexport import facts
 
 _CHIP_FILE = Path("/sys/devices/soc0/machine")
-_SIMULATES = "linux-x86_64"
-"""Only this wheel carries the HTP simulator."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,9 @@ def this_device() -> Device:
     """Look around, once."""
     release, platform = facts.installed_release(), facts.current_platform()
     sdk = (facts.sdk_of(release) or "") if release else ""
-    if platform == _SIMULATES or platform.startswith("darwin"):
-        return Device(simulator=platform == _SIMULATES and release is not None, sdk=sdk)
+    simulates = facts.simulates_npu(platform)
+    if simulates or platform.startswith("darwin"):
+        return Device(simulator=simulates and release is not None, sdk=sdk)
     return _arm_device(release is not None, sdk)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hexport import facts
 from hexport.backend import failures as backend_failures
 from hexport.backend.calling import cure
 from hexport.backend.sessions import PROVIDER, add_entries, import_onnxruntime, make_session
@@ -24,7 +25,6 @@ _QUIET = 3
 """Errors only: what else a session says is for whoever made the package."""
 _SHARING = threading.Lock()
 """The provider shares contexts by process: one group at a time is opened."""
-_LOST = ("ENGINE_ERROR", "EngineError", "QNN_COMMON_ERROR_SYSTEM_COMMUNICATION")
 
 
 class Engine(Protocol):
@@ -53,6 +53,9 @@ class _Open:
     outputs: tuple[str, ...]
     names: frozenset[str]
     """The inputs once more, to compare with."""
+    before: _Open | None = None
+    """The session opened before it, of those that share weights: it must outlive this one, also when a
+    request holds on to this one while the engine is closed."""
 
 
 class InProcess:
@@ -106,12 +109,15 @@ class InProcess:
 
     def _open_group(self, parts: list[Part]) -> None:
         """Sessions that share weights; the last ends the sharing, so that whoever comes next starts clean."""
+        opened: dict[str, _Open] = {}
+        before: _Open | None = None
         with _SHARING:
             for part in parts:
                 entries = {"ep.share_ep_contexts": "1"}
                 if part is parts[-1]:
                     entries["ep.stop_share_ep_contexts"] = "1"
-                self._open[part.name] = _open(part, entries)
+                before = opened[part.name] = _open(part, entries, before)
+        self._open |= opened  # all or none
 
     def _drop(self) -> None:
         """The last first: the first of a group holds what the others share."""
@@ -119,7 +125,7 @@ class InProcess:
             del self._open[name]
 
 
-def _open(part: Part, entries: dict[str, str]) -> _Open:
+def _open(part: Part, entries: dict[str, str], before: _Open | None = None) -> _Open:
     try:
         ort = import_onnxruntime()
         options = ort.SessionOptions()
@@ -136,7 +142,7 @@ def _open(part: Part, entries: dict[str, str]) -> _Open:
         )
     values = (session.get_inputs(), session.get_overridable_initializers(), session.get_outputs())
     inputs, defaults, outputs = (tuple(value.name for value in some) for some in values)
-    return _Open(session, inputs, defaults, outputs, frozenset(inputs))
+    return _Open(session, inputs, defaults, outputs, frozenset(inputs), before)
 
 
 def _run(found: _Open, feeds: Mapping[str, Array], options: Mapping[str, str]) -> dict[str, Array]:
@@ -153,7 +159,7 @@ def _run(found: _Open, feeds: Mapping[str, Array], options: Mapping[str, str]) -
         raise
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
-        if any(word in text for word in _LOST):
+        if facts.find_loss(text) is not None:
             raise EngineLost(
                 "the NPU was lost, and again after the sessions were made anew",
                 why=text,

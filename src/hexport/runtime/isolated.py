@@ -44,6 +44,8 @@ class _House:
         self._folder = tempfile.TemporaryDirectory(prefix="hexport-")
         self.region: Region | None = None
         self.worker: Worker | None = None
+        self.rebuilt = 0
+        """How often the worker has made its sessions anew, without dying."""
         try:
             self.worker = Worker(_MODULE, Path(self._folder.name, "native.log"), limits=limits)
             self.widen(size)
@@ -170,6 +172,8 @@ class Isolated:
             region = house.widen(answer.needed)
             answer = from_plain(Answer, house.call("collect", {}))
         self._size = max(self._size, region.size)
+        self.rebuilt += answer.rebuilt - house.rebuilt
+        house.rebuilt = answer.rebuilt
         return {spot.name: region.take(spot) for spot in answer.outputs}
 
     def _end_house(self) -> None:

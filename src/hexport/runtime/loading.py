@@ -13,7 +13,7 @@ from hexport.runtime.choosing import AUTO, CPU, choose
 from hexport.runtime.device import Device, this_device
 from hexport.runtime.engine import Engine, InProcess
 from hexport.runtime.isolated import Isolated
-from hexport.runtime.options import Tuning
+from hexport.runtime.options import Tuning, absolute
 from hexport.runtime.planning import Plan
 from hexport.runtime.session import Session
 from hexport.toolchain import Limits
@@ -49,9 +49,7 @@ def load(
     started = time.perf_counter()
     opened = open_package(package, verify=False)
     choice = choose(opened, backend, target, device or this_device())
-    # A worker has another current folder.
-    file = None if profiling_file is None else str(Path(profiling_file).absolute())
-    tuning = Tuning(performance, priority, rpc_latency, profiling, file)
+    tuning = Tuning(performance, priority, rpc_latency, profiling, absolute(profiling_file))
     if choice.backend == CPU and backend == AUTO and tuning != Tuning():
         choice = replace(choice, notes=(*choice.notes, "options for the NPU have no effect on the CPU"))
         tuning = Tuning()
@@ -69,20 +67,20 @@ def load(
     for line in choice.notes:
         tell(line)
 
-    def again() -> Session:
+    def again(changed: Tuning) -> Session:
         return load(
             package,
             choice.backend,
             target=choice.target.name if choice.target else None,
             isolate=isolate,
             allow_cpu=allow_cpu,
-            performance=tuning.performance,
-            priority=tuning.priority,
-            rpc_latency=tuning.rpc_latency,
-            profiling=tuning.profiling,
-            profiling_file=tuning.profiling_file,
+            performance=changed.performance,
+            priority=changed.priority,
+            rpc_latency=changed.rpc_latency,
+            profiling=changed.profiling,
+            profiling_file=changed.profiling_file,
             limits=limits,
-            say=lambda _: None,
+            say=tell,
             device=device,
         )
 
@@ -94,5 +92,6 @@ def load(
         isolated=isolate,
         allow_cpu=allow_cpu,
         load_seconds=time.perf_counter() - started,
+        tuning=tuning,
         again=again,
     )

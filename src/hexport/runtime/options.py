@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 from hexport.backend.options import validate_options
 from hexport.errors import UsageError
@@ -23,6 +24,11 @@ class Tuning:
     """``basic``, ``detailed``, ``optrace``."""
     profiling_file: str | None = None
 
+    def changed(self, other: Tuning) -> Tuning:
+        """This, with what ``other`` asks for in its place."""
+        asked = {field.name: getattr(other, field.name) for field in fields(other)}
+        return replace(self, **{name: value for name, value in asked.items() if value is not None})
+
     def provider_options(self, backend: str) -> dict[str, str]:
         """For a session; checked."""
         given = {
@@ -39,6 +45,11 @@ class Tuning:
             )
         validate_options(options)
         return options
+
+
+def absolute(file: str | Path | None) -> str | None:
+    """Where a file is meant to be: a worker has another current folder."""
+    return None if file is None else str(Path(file).absolute())
 
 
 def run_options(performance: str | None, rpc_latency: int | None, backend: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from hexport.runtime.array_files import join_samples, read_arrays, split_samples
 from hexport.runtime.choosing import AUTO, BACKENDS
 from hexport.runtime.loading import load
 from hexport.runtime.model_run import run_model
+from hexport.runtime.native_words import native_words_to_stderr
 from hexport.runtime.session import Description
 from hexport.runtime.timing import Bench
 from hexport.toolchain import Limits
@@ -74,6 +76,7 @@ def run(
 
     With ``samples`` the leading axis of every array counts samples, on both sides; an output whose shape
     differs between samples is stored as ``NAME@0``, ``NAME@1``, …. ``bench`` measures a package as well.
+    Without ``isolate`` all that this process prints to stdout meanwhile goes to stderr: native code prints.
     """
     if inputs is None and not bench:
         raise UsageError("there is nothing to run on", next="give --inputs F.npz, or --bench")
@@ -86,16 +89,19 @@ def run(
         _refuse_zip(Path(thing))
         return _run_model(thing, given, output, samples, backend, target, bench, limits, tuning)
     results: list[dict[str, Array]] = []
-    with load(
-        thing,
-        backend,
-        target=target,
-        isolate=isolate,
-        allow_cpu=allow_cpu,
-        limits=limits,
-        say=say,
-        **tuning,
-    ) as session:
+    with (
+        nullcontext() if isolate else native_words_to_stderr(),
+        load(
+            thing,
+            backend,
+            target=target,
+            isolate=isolate,
+            allow_cpu=allow_cpu,
+            limits=limits,
+            say=say,
+            **tuning,
+        ) as session,
+    ):
         measured = session.bench(given[0] if given else None, runs=runs, threads=threads) if bench else None
         results += [session.run(sample) for sample in given]
         description = session.describe()

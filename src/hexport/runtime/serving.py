@@ -34,6 +34,8 @@ class Answer:
 
     outputs: tuple[Spot, ...]
     needed: int = 0
+    rebuilt: int = 0
+    """How often this worker has made its sessions anew."""
 
 
 class _Server:
@@ -71,11 +73,11 @@ class _Server:
         region = self._region
         assert region is not None
         if needed > region.size:
-            answer = Answer((), needed)
+            answer = Answer((), needed, self._engine.rebuilt)
         else:
             region.put(spots, self._waiting)
             self._waiting = {}
-            answer = Answer(spots)
+            answer = Answer(spots, 0, self._engine.rebuilt)
         plain: dict[str, Any] = to_plain(answer)
         return plain
 

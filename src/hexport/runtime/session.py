@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,10 +19,11 @@ from hexport.runtime.bucket_choice import choose_bucket, list_buckets, list_shap
 from hexport.runtime.choosing import CPU, NPU, SIMULATOR
 from hexport.runtime.engine import Engine
 from hexport.runtime.failures import BadInput, NoBucketFits, SessionClosed
-from hexport.runtime.options import run_options
+from hexport.runtime.options import Tuning, absolute, run_options
 from hexport.runtime.padding import cut, pad, pad_values
 from hexport.runtime.planning import Place, Plan
 from hexport.runtime.requests import Reception, Request
+from hexport.runtime.siblings import Siblings
 from hexport.runtime.timing import Bench, measure
 
 if TYPE_CHECKING:
@@ -62,7 +65,8 @@ class Session:
         isolated: bool,
         allow_cpu: bool,
         load_seconds: float,
-        again: Callable[[], Session],
+        tuning: Tuning,
+        again: Callable[[Tuning], Session],
     ) -> None:
         self._plan, self._engine, self._tell = plan, engine, tell
         self._isolated, self._allow_cpu = isolated, allow_cpu
@@ -77,7 +81,8 @@ class Session:
         self._threads: ThreadPoolExecutor | None = None
         self._closed = False
         self._htp = plan.choice.backend in (NPU, SIMULATOR)
-        self.load_seconds, self._again = load_seconds, again
+        self.load_seconds, self._tuning, self._again = load_seconds, tuning, again
+        self._siblings = Siblings(again, tell)
         self.notes = notes
 
     @property
@@ -105,10 +110,21 @@ class Session:
         *,
         performance: str | None = None,
         rpc_latency: int | None = None,
+        priority: str | None = None,
+        profiling: str | None = None,
+        profiling_file: str | Path | None = None,
     ) -> dict[str, Array]:
-        """The outputs, by name, at the sizes that the original would give them."""
+        """The outputs, by name, at the sizes that the original would give them.
+
+        QNN settles priority and profiling when a session is made: a call that asks for its own is answered
+        by a further session, which is kept for the next.
+        """
         if self._closed:
             raise SessionClosed("the session was closed", next="load the package again")
+        if priority is not None or profiling is not None or profiling_file is not None:
+            own = Tuning(None, priority, None, profiling, absolute(profiling_file))
+            other = self._siblings.get(self._tuning.changed(own))
+            return other.run(inputs, performance=performance, rpc_latency=rpc_latency)
         if performance is None and rpc_latency is None:
             known = self._familiar.get(self._reception.familiar_shapes(inputs))
             if known is not None and not self._without_number(inputs):
@@ -128,7 +144,7 @@ class Session:
         return self._oversized(request)
 
     def run_async(self, inputs: Mapping[str, object], **options: Any) -> Future[dict[str, Array]]:
-        """The same in a thread of the session's own."""
+        """The same in a thread of the session's own, with the options of :meth:`run`."""
         with self._lock:
             if self._closed:
                 raise SessionClosed("the session was closed", next="load the package again")
@@ -139,6 +155,10 @@ class Session:
     def describe(self) -> Description:
         """What runs where, and what was said."""
         choice, package = self._plan.choice, self._plan.package
+        others = [other.describe() for other in self._siblings.all()]
+        runs = Counter(self._runs)
+        for other in others:
+            runs.update(other.runs)
         return Description(
             str(package.folder),
             choice.backend,
@@ -146,8 +166,8 @@ class Session:
             self._isolated,
             package.manifest.scheme,
             self._plan.places(),
-            dict(self._runs),
-            self._engine.rebuilt,
+            dict(runs),
+            self._engine.rebuilt + sum(other.rebuilt for other in others),
             tuple(self.notes),
         )
 
@@ -161,15 +181,16 @@ class Session:
         """Load, first and warm latency, throughput, memory; on ``inputs``, or on ones of a bucket's sizes."""
         if not self._runs:
             return measure(self, inputs, runs=runs, threads=threads)
-        with self._again() as fresh:  # what has run already has no first run any more
+        with self._again(self._tuning) as fresh:  # what has run already has no first run any more
             return measure(fresh, inputs, runs=runs, threads=threads)
 
     def close(self) -> None:
-        """Free everything. Requests under way are answered first, those that wait in a queue are not."""
+        """Free everything. Requests under way are answered first; those in the queue find it closed."""
         with self._lock:
             self._closed, threads = True, self._threads
         if threads is not None:
-            threads.shutdown(wait=True, cancel_futures=True)
+            threads.shutdown(wait=True)
+        self._siblings.close()
         self._engine.close()
 
     def __enter__(self) -> Self:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from hexport.storage.installed import installed_version
 
 _TOOLS = ("onnxruntime", "onnxruntime-qnn", "onnx", "onnx-ir", "onnxscript", "onnxslim", "numpy")
 
 
 def key_of(step: str, **parts: object) -> str:
     """A name for the result of ``step`` on ``parts``, which JSON must be able to write."""
-    document = {"step": step, "parts": parts, "tools": _tools(), "hexport": _own_code()}
+    document = {"step": step, "parts": parts, "tools": _tools(), "hexport": own_code()}
     text = json.dumps(document, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -24,23 +26,23 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@cache
 def _tools() -> dict[str, str]:
-    found = {}
-    for name in _TOOLS:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = ""
-    return found
+    return {name: installed_version(name) for name in _TOOLS}
 
 
 @cache
-def _own_code() -> str:
+def own_code() -> str:
     """hexport's own files: a version number stays the same while code is worked on."""
-    package = Path(__file__).parents[1]
+    package = str(Path(__file__).parents[1])
+    files = [
+        os.path.join(place, name)  # noqa: PTH118 - as texts, which takes a third of the time
+        for place, _, names in os.walk(package)
+        for name in names
+        if name.endswith((".py", ".toml"))
+    ]
     digest = hashlib.sha256()
-    for path in sorted([*package.rglob("*.py"), *package.rglob("*.toml")]):
-        digest.update(path.relative_to(package).as_posix().encode() + b"\0")
-        digest.update(path.read_bytes())
+    for path in sorted(files):
+        digest.update(path.removeprefix(package).replace(os.sep, "/").encode() + b"\0")
+        with open(path, "rb") as file:  # noqa: PTH123
+            digest.update(file.read())
     return digest.hexdigest()

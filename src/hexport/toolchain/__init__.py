@@ -10,9 +10,11 @@ from hexport.toolchain.failures import (
     WorkerProtocolError,
     WorkerTimeout,
 )
+from hexport.toolchain.interpreter import Interpreter, in_force, using
 from hexport.toolchain.worker import Limits, Worker
 
 __all__ = [
+    "Interpreter",
     "JobFailed",
     "Limits",
     "Worker",
@@ -23,4 +25,6 @@ __all__ = [
     "WorkerOutOfMemory",
     "WorkerProtocolError",
     "WorkerTimeout",
+    "in_force",
+    "using",
 ]

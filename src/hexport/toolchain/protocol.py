@@ -3,9 +3,17 @@
     offset  size  what
     0       4     b"HXW" and one byte of protocol version
     4       4     length of the JSON body, big-endian
-    8       …     the body, UTF-8: {"kind": …, "body": {…}}
+    8       …     the body, ASCII: {"kind": …, "body": {…}}
 
-The same bytes serve any Python version and architecture on either side.
+The same bytes serve any Python version and architecture on either side. The header is the same in all
+versions of the protocol, so that either side can tell which one the other speaks.
+
+    the parent says   the worker answers
+                      hello    {python, pid}                once, before anything else
+    job    {number,   result   {number, result}
+            job,      error    {number, kind, text}         the job failed; the worker lives on
+            arguments}
+    anything else     refused  {text}                       and the worker ends: it has lost its place
 """
 
 from __future__ import annotations
@@ -22,23 +30,32 @@ _MAGIC = b"HXW"
 
 
 class ProtocolError(Exception):
-    """The bytes are not a message of this protocol and version."""
+    """The bytes are not a message of this protocol and version, or cannot become one."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One message. Kinds from the worker: ``hello``, ``result``, ``error``; to it: ``job``."""
+    """One message."""
 
     kind: str
     body: dict[str, Any]
 
 
-def write(stream: IO[bytes], message: Message) -> None:
-    """Send one message."""
-    body = json.dumps({"kind": message.kind, "body": message.body}, ensure_ascii=False).encode()
+def encode(message: Message) -> bytes:
+    """The bytes of a message."""
+    try:
+        # ASCII, because names of files may hold bytes that are no text, which UTF-8 cannot carry.
+        body = json.dumps({"kind": message.kind, "body": message.body}).encode("ascii")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"the message cannot be written as JSON: {error}") from error
     if len(body) > MAX_BODY:
         raise ProtocolError(f"a message of {len(body)} bytes is over the limit of {MAX_BODY}")
-    stream.write(_HEADER.pack(_MAGIC, VERSION, len(body)) + body)
+    return _HEADER.pack(_MAGIC, VERSION, len(body)) + body
+
+
+def write(stream: IO[bytes], message: Message) -> None:
+    """Send one message. After a :class:`ProtocolError` nothing of it was sent."""
+    stream.write(encode(message))
     stream.flush()
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import IO, Any
 
 from hexport.toolchain import lifeline, protocol
-from hexport.toolchain.protocol import Message
+from hexport.toolchain.protocol import Message, ProtocolError
 
 Job = Callable[[dict[str, Any]], dict[str, Any]]
+_LONGEST_TEXT = 100_000
+"""Of an error; native messages can quote whole graphs."""
+_EXIT_REFUSED = 3
 
 
 class JobError(Exception):
@@ -39,22 +42,61 @@ def serve(jobs: Mapping[str, Job]) -> None:
         for stream in (replies, requests):
             msvcrt.setmode(stream.fileno(), os.O_BINARY)
     protocol.write(replies, Message("hello", {"python": sys.version.split()[0], "pid": os.getpid()}))
-    while (request := protocol.read(requests)) is not None:
-        protocol.write(replies, _answer(jobs, request))
+    if not converse(jobs, requests, replies):
+        sys.exit(_EXIT_REFUSED)
 
 
-def _answer(jobs: Mapping[str, Job], request: Message) -> Message:
-    name = str(request.body.get("job"))
-    if request.kind != "job" or name not in jobs:
-        return Message("error", {"kind": "UnknownJob", "text": f"{request.kind} {name!r}"})
+def converse(jobs: Mapping[str, Job], requests: IO[bytes], replies: IO[bytes]) -> bool:
+    """Answer until the stream ends. False: what came was no request, which the parent was told.
+
+    There is no going on after that: nobody knows where in the stream the next message would begin.
+    """
+    while True:
+        try:
+            request = protocol.read(requests)
+            if request is None:
+                return True
+            number, name, arguments = _understood(request)
+        except ProtocolError as error:
+            protocol.write(replies, Message("refused", {"text": str(error)[:_LONGEST_TEXT]}))
+            return False
+        _send(replies, number, _answer(jobs, name, arguments))
+
+
+def _understood(request: Message) -> tuple[int, str, dict[str, Any]]:
+    match request:
+        case Message("job", {"number": int(number), "job": str(name), "arguments": dict(arguments), **rest}):
+            if not rest:
+                return number, name, arguments
+    raise ProtocolError(f"not a job with number and arguments: {request.kind!r}")
+
+
+def _answer(jobs: Mapping[str, Job], name: str, arguments: dict[str, Any]) -> Message:
+    if name not in jobs:
+        return _error("UnknownJob", repr(name))
     try:
-        return Message("result", jobs[name](request.body["arguments"]))
+        return Message("result", {"result": jobs[name](arguments)})
     except JobError as error:
-        return Message("error", {"kind": error.kind, "text": error.text})
+        return _error(error.kind, error.text)
     except MemoryError as error:
-        return Message("error", {"kind": "MemoryError", "text": str(error)})
+        return _error("MemoryError", str(error))
     except Exception as error:  # noqa: BLE001 - whatever it was, the parent must hear of it
-        return Message("error", {"kind": type(error).__name__, "text": str(error)})
+        return _error(type(error).__name__, str(error))
+
+
+def _error(kind: str, text: str) -> Message:
+    return Message("error", {"kind": kind, "text": text[:_LONGEST_TEXT]})
+
+
+def _send(replies: IO[bytes], number: int, reply: Message) -> None:
+    """The reply, or why it cannot be sent: too large, or not JSON."""
+    try:
+        data = protocol.encode(Message(reply.kind, {"number": number, **reply.body}))
+    except ProtocolError as error:
+        said = _error("ResultUnsendable", str(error))
+        data = protocol.encode(Message(said.kind, {"number": number, **said.body}))
+    replies.write(data)
+    replies.flush()
 
 
 def _volunteer_for_the_oom_killer() -> None:

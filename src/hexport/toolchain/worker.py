@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -14,12 +15,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from hexport.toolchain import failures, protocol
+from hexport.toolchain.interpreter import Interpreter, in_force
 from hexport.toolchain.last_words import last_words
 from hexport.toolchain.processes import Child
 from hexport.toolchain.protocol import Message
 
 _POLL_SECONDS = 0.05
 _START_SECONDS = 60.0
+_PARTING_SECONDS = 5.0
+"""For the last words of a worker that no longer listens."""
 _END = object()
 _SETTINGS = {
     # Last words are not lost in a crash, and are UTF-8 whatever the locale.
@@ -52,10 +56,12 @@ class Limits:
 
 
 class Worker:
-    """A process running ``python -m module``, which serves jobs (see ``serving.py``).
+    """A process running ``module``, which serves jobs (see ``serving.py``).
 
     Use it as a context manager; leaving it ends the process. ``log`` receives everything the
     native code prints, and its folder is the worker's current one: some backends write files there.
+    ``python`` is an interpreter that has hexport itself, or one of a toolchain, which needs not; by default
+    what is in force.
     """
 
     def __init__(
@@ -64,55 +70,38 @@ class Worker:
         log: Path,
         *,
         limits: Limits | None = None,
-        python: str = sys.executable,
+        python: str | Interpreter | None = None,
         environment: dict[str, str] | None = None,
     ) -> None:
         self._log = log
         self._limits = limits or Limits()
-        settings = {**_SETTINGS, **(environment or {})}
+        self._number = 0
+        command, settings = _start_of(module, python or in_force() or sys.executable)
         try:
-            self._child = Child([python, "-m", module], log, settings, self._limits.memory)
+            self._child = Child(command, log, {**settings, **(environment or {})}, self._limits.memory)
         except OSError as error:
             raise failures.WorkerNotStarted(
                 "the worker process could not be started",
                 why=str(error),
-                next=f"check that {python} exists and may be run",
+                next=f"check that {command[0]} exists and may be run",
             ) from error
         self._replies: queue.SimpleQueue[object] = queue.SimpleQueue()
         threading.Thread(target=self._receive, daemon=True).start()
-        try:
-            hello = self._wait(_START_SECONDS)
-        except failures.WorkerExited as error:
-            self.close()
-            raise failures.WorkerNotStarted(
-                "the worker ended before it was ready",
-                why="\n".join(error.native_log[-3:]) or error.why,
-                next="run `hexport doctor`",
-                native_log=error.native_log,
-            ) from error
-        except BaseException:
-            self.close()
-            raise
-        self.pid = int(hello.body["pid"])
+        self.pid = self._greeted()
 
     def call(self, job: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Run one job and give its result, or raise the :class:`WorkerError` that names its end."""
-        assert self._child.process.stdin is not None
+        self._number += 1
+        body = {"number": self._number, "job": job, "arguments": arguments}
         try:
-            protocol.write(self._child.process.stdin, Message("job", {"job": job, "arguments": arguments}))
-            reply = self._wait(self._limits.seconds)
-        except BrokenPipeError:
-            self._raise_for_end()
+            reply = self._wait(self._limits.seconds if self._send(body) else _PARTING_SECONDS)
+            return self._result(reply)
+        except failures.JobFailed:
+            raise
         except BaseException:
             # A worker that failed, or whose caller was interrupted, is never used again.
             self.close()
             raise
-        if reply.kind == "result":
-            return reply.body
-        kind, text = str(reply.body.get("kind")), str(reply.body.get("text"))
-        if kind == "MemoryError":
-            raise self._out_of_memory(text)
-        raise failures.JobFailed(kind, text, native_log=last_words(self._log))
 
     def close(self) -> None:
         """End the process, if it is still there. Safe to call twice."""
@@ -125,6 +114,58 @@ class Worker:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _greeted(self) -> int:
+        """The process number from its hello. On Windows a venv's python is a launcher with another one."""
+        try:
+            return self._pid_of(self._wait(_START_SECONDS))
+        except failures.WorkerExited as error:
+            self.close()
+            raise failures.WorkerNotStarted(
+                "the worker ended before it was ready",
+                why="\n".join(error.native_log[-3:]) or error.why,
+                next="run `hexport doctor`",
+                native_log=error.native_log,
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _pid_of(self, hello: Message) -> int:
+        match hello:
+            case Message("hello", {"pid": int(pid)}):
+                return pid
+        raise self._misunderstood(f"it began with {hello.kind!r} and not with a hello")
+
+    def _send(self, body: dict[str, Any]) -> bool:
+        """False: it no longer listens, and what it said before that is the reason."""
+        assert self._child.process.stdin is not None
+        try:
+            data = protocol.encode(Message("job", body))
+        except protocol.ProtocolError as error:
+            raise failures.WorkerProtocolError(
+                f"the job {body['job']!r} cannot be sent to the worker", why=str(error)
+            ) from error
+        with contextlib.suppress(OSError):
+            self._child.process.stdin.write(data)
+            self._child.process.stdin.flush()
+            return True
+        return False
+
+    def _result(self, reply: Message) -> dict[str, Any]:
+        number = self._number
+        match reply:
+            case Message("result", {"number": int(n), "result": dict(result)}) if n == number:
+                return result
+            case Message("error", {"number": int(n), "kind": "MemoryError", "text": str(text)}) if (
+                n == number
+            ):
+                raise self._out_of_memory(text)
+            case Message("error", {"number": int(n), "kind": str(kind), "text": str(text)}) if n == number:
+                raise failures.JobFailed(kind, text, native_log=last_words(self._log))
+            case Message("refused", {"text": str(text)}):
+                raise self._misunderstood(f"it did not understand what it was sent: {text}")
+        raise self._misunderstood(f"{reply.kind!r} is no answer to job number {number}")
 
     def _receive(self) -> None:
         stream = self._child.process.stdout
@@ -153,13 +194,17 @@ class Worker:
             if isinstance(reply, Exception):
                 if self._child.is_ending():
                     self._raise_for_end()  # it died in the middle of a message
-                raise failures.WorkerProtocolError(
-                    "the worker's answer could not be read",
-                    why=str(reply),
-                    next="the worker and this hexport must be of one version; run `hexport doctor`",
-                    native_log=last_words(self._log),
-                )
+                raise self._misunderstood(str(reply))
             self._raise_for_end()
+
+    def _misunderstood(self, why: str) -> failures.WorkerProtocolError:
+        self._child.end()
+        return failures.WorkerProtocolError(
+            "the worker's answer could not be read",
+            why=why,
+            next="the worker and this hexport must be of one version; run `hexport doctor`",
+            native_log=last_words(self._log),
+        )
 
     def _out_of_memory(self, why: str) -> failures.WorkerOutOfMemory:
         self._child.end()
@@ -195,6 +240,13 @@ class Worker:
             next="run `hexport doctor`; --native-log FILE keeps the whole log",
             native_log=words,
         )
+
+
+def _start_of(module: str, python: str | Interpreter) -> tuple[list[str], dict[str, str]]:
+    """The command, and what it needs to have set."""
+    if isinstance(python, Interpreter):
+        return python.command(module), {**_SETTINGS, **python.settings()}
+    return [python, "-m", module], _SETTINGS
 
 
 def _signal_name(number: int) -> str:
