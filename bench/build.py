@@ -1,32 +1,43 @@
 """The zoo through ``hexport build``, and the bare steps of it done by hand, in one run.
 
     python bench/build.py [--models a,b] [--schemes auto,fp16] [--target SM8650] [--resume]
+                          [--without buckets,hand]
 
 Each model is built from nothing with an empty cache, and again with what the first build kept: ``auto`` with
 the zoo's calibration inputs, ``fp16`` without any. By hand is what ONNX Runtime's documentation says: shapes
 fixed, its recipe for QNN (16-bit activations, 8-bit weights; not for fp16), ModelCompiler; each step in a
 process of its own, and nothing of it is verified. Models with dims to vary are also built in several buckets
-and in the largest alone. Times are wall times, so nothing else should run. JSON goes to bench/results after
-each model, and --resume goes on from there.
+and in the largest alone (build_buckets.py). Times are wall times, so nothing else should run; the processors'
+own time stands beside them where the system tells it, and hardly depends on what else runs.
+
+JSON goes to bench/results after each model, and --resume goes on from there. What fails is told in its row,
+and the next model has its turn.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import hexport
 from arguments import chip, listed
-from build_report import Measured, Results, show
+from build_buckets import DONE, binaries, has_buckets, measure_buckets
+from build_report import OURS, Measured, Results, show
 from command import run_hexport, why
 from fixed_shapes import fix_shapes
 from hexport import facts, zoo
+from hexport.model import read
+from hexport.model.digests import bytes_of
+from hexport.storage.keys import own_code
 from hexport.storage.place import zoo_folder
 from plain_runs import one_line
 from quantize_sides import by_stock, write_samples
@@ -35,16 +46,10 @@ from timed_child import Ended, run_timed
 RESULTS = Path(__file__).parent / "results"
 COMPILE = Path(__file__).with_name("plain_compile.py")
 SCHEMES = ("auto", "fp16")
+PARTS = ("buckets", "hand")
 BY_HAND = "16a8w"
 """What stands beside ``auto``: the precision that the stock recipe is mostly used with."""
 CALIBRATION = 8
-# Model -> the dim that is varied, its sizes, and what the other dims are.
-BUCKETS: dict[str, tuple[str, tuple[int, ...], tuple[str, ...]]] = {
-    "minilm": ("sequence", (16, 32, 64), ("batch=1",)),
-    "ppocrv4-rec": ("p2o.DynamicDimension.1", (160, 320), ("p2o.DynamicDimension.0=1", "x.2=48")),
-}
-_OK, _SHORT = 0, 1
-"""Exit codes with which ``hexport build`` leaves a package."""
 
 
 def main() -> None:
@@ -53,11 +58,12 @@ def main() -> None:
     names = options.models or zoo.names()
     file = RESULTS / ("build-some.json" if options.models else "build.json")
     results = Results.begin(file, _settings(options), resume=options.resume)
+    _as_installed()
     for name in names:
         for scheme in options.schemes:
             if not results.has(name, scheme):
                 print(f"{name} {scheme} …", file=sys.stderr, flush=True)
-                results.add(_measure(name, scheme, options))
+                results.add(_measured(name, scheme, options))
     show([run for run in results.runs if run.model in names and run.scheme in options.schemes])
     print(f"written: {file.parent.name}/{file.name}", file=sys.stderr)
 
@@ -70,6 +76,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--schemes", type=listed(SCHEMES), default=list(SCHEMES), metavar="A,B")
     parser.add_argument("--target", type=chip, default="SM8650")
     parser.add_argument("--limit", type=float, default=7200.0, metavar="SECONDS", help="for each process")
+    parser.add_argument("--without", type=listed(PARTS), default=[], metavar="A,B", help="leave these out")
     parser.add_argument("--resume", action="store_true", help="keep what the JSON file has")
     return parser.parse_args()
 
@@ -77,45 +84,107 @@ def _options() -> argparse.Namespace:
 def _settings(options: argparse.Namespace) -> dict[str, object]:
     """What results of one file must have in common."""
     packages = {name: version(name) for name in ("onnxruntime", "onnxruntime-qnn")}
-    return {**packages, "target": options.target, "calibration_samples": CALIBRATION}
+    return {
+        **packages,
+        "target": options.target,
+        "calibration_samples": CALIBRATION,
+        "without": options.without,
+    }
+
+
+def _as_installed() -> None:
+    """As after ``pip install``, Python finds hexport compiled: its compiling is in neither time."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    compileall.compile_dir(Path(hexport.__file__).parent, quiet=2)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A command's end, its document, and what it took of the processors."""
+
+    ended: Ended
+    document: dict[str, Any]
+    cpu_seconds: float | None
+
+    @property
+    def failure(self) -> str:
+        return "" if self.ended.code in DONE and self.document else why(self.ended, self.document)
+
+
+def _measured(name: str, scheme: str, options: argparse.Namespace) -> Measured:
+    """The measurement, or why there is none: one model must not end the run."""
+    try:
+        return _measure(name, scheme, options)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the others have their turn
+        words = one_line(f"{type(error).__name__}: {error}")
+        return Measured(name, scheme, onnx_bytes=0, first_seconds=0.0, failure=f"{OURS}: {words}")
 
 
 def _measure(name: str, scheme: str, options: argparse.Namespace) -> Measured:
     source = zoo.get(name)
-    with tempfile.TemporaryDirectory(prefix="hexport-bench-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="hexport-bench-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary)
         calib = ["--calib", f"zoo:{name}"] if scheme == "auto" else []
+
+        def build(output: Path, words: Sequence[str]) -> tuple[Ended, dict[str, Any]]:
+            timed = _build(name, output, [*calib, *words], options)
+            return timed.ended, timed.document
+
         with _empty_cache(folder):
-            first, document = _build(name, folder / "pkg", [*calib], options)
-            figures: dict[str, Any] = {"onnx_bytes": source.stat().st_size, "first_seconds": first.seconds}
-            if first.code not in (_OK, _SHORT):
-                return Measured(name, scheme, failure=why(first, document), **figures)
-            second, again = _build(name, folder / "pkg", [*calib], options)
-            buckets = _buckets(name, calib, folder, options) if name in BUCKETS else {}
-        figures |= _by_hand(name, source, scheme, folder, options)
-    return Measured(
-        name,
-        scheme,
-        met=document["met"],
-        chosen=document["scheme"],
-        lowest_db=_lowest(document),
-        package_bytes=document["bytes_after"],
-        binary_bytes=_binaries(document),
-        peak_bytes=first.peak_bytes,
-        second_seconds=second.seconds,
-        second_made=sum(again["cache"]["made"].values()),
-        buckets=buckets,
-        **figures,
-    )
+            first = _build(name, folder / "pkg", calib, options)
+            figures: dict[str, Any] = {
+                "onnx_bytes": bytes_of(read(source)),
+                "first_seconds": first.ended.seconds,
+                "first_cpu_seconds": first.cpu_seconds,
+                "code": own_code()[:12],
+            }
+            if first.failure:
+                return Measured(name, scheme, failure=first.failure, **figures)
+            figures |= _built(first) | _again(_build(name, folder / "pkg", calib, options))
+            if "buckets" not in options.without and has_buckets(name, calibrated=bool(calib)):
+                figures["buckets"] = _caught(lambda: measure_buckets(name, folder, build), "failure")
+        if "hand" not in options.without:
+            figures |= _caught(lambda: _by_hand(name, source, scheme, folder, options), "hand_failure")
+    return Measured(name, scheme, **figures)
+
+
+def _caught(measure: Any, failure: str) -> dict[str, Any]:
+    """What ``measure`` gives; an exception in it does not take what was measured before along."""
+    try:
+        found: dict[str, Any] = measure()
+    except Exception as error:  # noqa: BLE001 - see _measured
+        return {failure: one_line(f"{OURS}: {type(error).__name__}: {error}")}
+    return found
+
+
+def _built(first: Timed) -> dict[str, Any]:
+    document = first.document
+    return {
+        "met": document["met"],
+        "chosen": document["scheme"],
+        "lowest_db": _lowest(document),
+        "package_bytes": document["bytes_after"],
+        "binary_bytes": binaries(document),
+        "peak_bytes": first.ended.peak_bytes,
+    }
+
+
+def _again(second: Timed) -> dict[str, Any]:
+    if second.failure:
+        return {"second_failure": second.failure}
+    return {
+        "second_seconds": second.ended.seconds,
+        "second_cpu_seconds": second.cpu_seconds,
+        "second_made": sum(second.document["cache"]["made"].values()),
+    }
 
 
 @contextmanager
-def _empty_cache(folder: Path) -> Any:
+def _empty_cache(folder: Path) -> Iterator[None]:
     """Steps begin from nothing; the zoo's files are not what is measured."""
     root = folder / "cache"
     root.mkdir()
-    real = zoo_folder()
-    (root / "zoo").symlink_to(real, target_is_directory=True)
+    (root / "zoo").symlink_to(zoo_folder(), target_is_directory=True)
     before = os.environ.get("HEXPORT_CACHE")
     os.environ["HEXPORT_CACHE"] = str(root)
     try:
@@ -126,11 +195,22 @@ def _empty_cache(folder: Path) -> Any:
             os.environ["HEXPORT_CACHE"] = before
 
 
-def _build(
-    name: str, output: Path, words: Sequence[str], options: argparse.Namespace
-) -> tuple[Ended, dict[str, Any]]:
+def _build(name: str, output: Path, words: Sequence[str], options: argparse.Namespace) -> Timed:
     command = ["build", f"zoo:{name}", "-o", str(output), "--target", options.target, *words]
-    return run_hexport(command, options.limit)
+    before = _children_seconds()
+    ended, document = run_hexport(command, options.limit)
+    after = _children_seconds()
+    return Timed(ended, document, None if before is None or after is None else after - before)
+
+
+def _children_seconds() -> float | None:
+    """Of all processes that ended and were waited for, and of theirs; None: the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _lowest(document: Mapping[str, Any]) -> float | str | None:
@@ -139,32 +219,6 @@ def _lowest(document: Mapping[str, Any]) -> float | str | None:
     if "broken" in found:
         return "broken"
     return min(numbers) if numbers else next(iter(found), None)
-
-
-def _binaries(document: Mapping[str, Any]) -> int:
-    return sum(one["bytes"] for one in document["artefacts"] if one["role"] == "context_binary")
-
-
-def _buckets(name: str, calib: Sequence[str], folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """All sizes in one package, and the largest alone."""
-    dim, sizes, others = BUCKETS[name]
-    fixed = [word for other in others for word in ("--dim", other)]
-    listed = ",".join(map(str, sizes))
-    several, all_of_them = _build(
-        name, folder / "all", [*calib, *fixed, "--bucket", f"{dim}={listed}"], options
-    )
-    if several.code not in (_OK, _SHORT):
-        return {"sizes": listed, "failure": why(several, all_of_them)}
-    one, largest = _build(name, folder / "one", [*calib, *fixed, "--dim", f"{dim}={max(sizes)}"], options)
-    if one.code not in (_OK, _SHORT):
-        return {"sizes": listed, "failure": why(one, largest)}
-    return {
-        "sizes": listed,
-        "all_bytes": _binaries(all_of_them),
-        "largest_bytes": _binaries(largest),
-        "seconds": several.seconds,
-        "padding": all_of_them["padding"],
-    }
 
 
 def _by_hand(

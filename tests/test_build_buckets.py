@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,12 @@ import sized_models as sized
 import small_models as small
 from hexport.building.buckets import Sizes, expand, propose
 from hexport.building.cropping import NoRule, find_crops, find_rule
-from hexport.building.original import original
-from hexport.building.padding_proof import EQUAL_DB, Proof, prove, prove_together
 from hexport.building.sharing import adopt
-from hexport.building.signature import named, places
 from hexport.building.verb import Built, build
 from hexport.errors import UsageError
-from hexport.model import Graph, TensorType, read
+from hexport.model import Graph, TensorType
 from hexport.packaging.manifest import CONTEXT_BINARY, SOURCE_MODEL, Contract, Crop
 from hexport.runtime.padding import cut, pad, real_size
-from hexport.toolchain import Limits
 
 TARGET = "SM8650"
 Array = np.ndarray
@@ -156,78 +152,6 @@ def test_padding_never_cuts_and_never_guesses() -> None:
         pad(np.zeros((4, 2)), (3, 2), {0: 0})
     with pytest.raises(ValueError, match="axis 1 has 2"):
         pad(np.zeros((4, 2)), (4, 3), {0: 0})
-
-
-# ---- proofs, by the model itself
-
-Proving = Callable[..., tuple[Proof, ...]]
-
-
-@pytest.fixture
-def proving(tmp_path: Path) -> Proving:
-    def prove_all(
-        proto: onnx.ModelProto,
-        buckets: Mapping[str, Sequence[int]],
-        sample: Mapping[str, Array],
-        **values: Any,
-    ) -> tuple[Proof, ...]:
-        path = small.save(proto, tmp_path / "m.onnx")
-        graph = named(read(path).graph)
-        sizes = expand(graph, buckets, {}, {}, "hexport build")
-        assert {name: array.shape for name, array in sample.items()} == sizes[-1].shapes
-        around = (places(graph), sizes, sample, values)
-        with original(path, Limits()) as run:
-            return prove_together([prove(dim, *around, run) for dim in buckets], *around, run)
-
-    return prove_all
-
-
-def normal(*shape: int) -> Array:
-    return np.random.default_rng(3).normal(size=shape).astype(np.float32)
-
-
-def test_a_mean_without_a_mask_takes_exact_sizes_only(proving: Proving) -> None:
-    (proof,) = proving(sized.mean_over_length(), {"n": [8, 16]}, {"x": normal(1, 16, sized.WIDTH)})
-    assert not proof.padded
-    assert proof.lowest_db is not None
-    assert proof.lowest_db < EQUAL_DB
-    assert "only the exact sizes" in proof.sentence()
-
-
-def test_a_wrong_edge_is_not_lost_in_a_long_row(proving: Proving) -> None:
-    (proof,) = proving(sized.two_convolutions(), {"n": [20_000]}, {"x": normal(1, 4, 1, 20_000)})
-    assert not proof.padded
-    assert proof.lowest_db is not None
-    assert proof.lowest_db < 20  # though the mean over 20 000 places is far better than 40 dB
-
-
-def test_outputs_of_another_length(proving: Proving) -> None:
-    (proof,) = proving(sized.halved_twice(), {"x.3": [16, 32]}, {"x": normal(1, 4, 1, 32)})
-    assert proof.padded
-    (crop,) = proof.crops
-    assert [real_size(crop, {"x.3": n}) for n in range(1, 33)] == [-(-n // 4) for n in range(1, 33)]
-
-
-def test_an_axis_that_two_dims_make_up_is_not_filled_up(proving: Proving) -> None:
-    sample = {"past": normal(1, 8, 4), "new": normal(1, 6, 4)}
-    proofs = proving(sized.end_to_end(), {"p": [4, 8], "n": [3, 6]}, sample)
-    assert [proof.padded for proof in proofs] == [False, False]
-    # Alone, at the largest size of the other, the last rows could be filled up.
-    assert "in bucket p-4_n-3" in proofs[1].reason
-
-
-def test_what_a_pad_value_does(proving: Proving) -> None:
-    """Ids of padding are hidden by the mask, whatever they are; an open mask over them shows them."""
-    ids = np.random.default_rng(0).integers(1, sized.TOKENS, (2, 12))
-    sample = {"ids": ids, "mask": np.ones_like(ids)}
-    buckets = {"batch": [2], "seq": [6, 12]}
-    batch, seq = proving(sized.masked_attention(), buckets, sample, ids=7)
-    assert batch.padded
-    assert seq.padded
-    assert seq.lowest_db is not None
-    assert seq.lowest_db > 100
-    _, seq = proving(sized.masked_attention(), buckets, sample, mask=1)
-    assert not seq.padded
 
 
 # ---- whole builds

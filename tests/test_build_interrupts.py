@@ -20,6 +20,7 @@ import small_models as small
 from hexport.building.verb import build
 from hexport.packaging import open_package
 from hexport.packaging.failures import PackageNotWritten
+from hexport.storage.place import temporary_area
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
 TARGET = "SM8650"
@@ -130,6 +131,9 @@ def test_ended_at_any_moment(builds: Builds) -> None:
     assert [path.name for path in builds.place.iterdir()] == ["pkg"]
     staged = [path for path in (builds.cache / "staging").iterdir() if path.is_dir()]
     assert staged == []  # the last build swept what the killed ones left
+    area = builds.temporary / temporary_area().name
+    assert list(area.iterdir()) == []
+    assert [path.name for path in builds.temporary.glob("*hexport*")] == [area.name]
 
 
 def test_builds_side_by_side(builds: Builds) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -229,6 +231,31 @@ def test_a_folder_that_was_made_for_nothing_goes_again(
     with pytest.raises(UsageError):
         publish([], [tmp_path / "a.onnx"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX's")
+def test_what_a_killed_compile_left_in_the_folder_goes_with_the_next(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    script = (
+        "import os, shutil, signal, sys; from pathlib import Path\n"
+        "from hexport.compiling.publishing import publish\n"
+        "made, out = map(Path, sys.argv[1:]); move = shutil.move\n"
+        "def killed(*files):\n    move(*files); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "shutil.move = killed; publish([made / 'a.bin'], [made / 'a.onnx'], out)"
+    )
+    made = tmp_path / "made"
+    for _ in range(2):
+        made.mkdir(exist_ok=True)
+        for name in ("a.bin", "a.onnx"):
+            (made / name).write_text("new")
+        ended = subprocess.run([sys.executable, "-c", script, str(made), str(out)], check=False)
+        assert ended.returncode == -signal.SIGKILL
+        # One folder and its lock: the second process removed what the first had left.
+        assert sorted(path.suffix for path in out.iterdir()) == ["", ".lock"]
+    (made / "a.bin").write_text("new")
+    (out / "users own").mkdir()
+    publish([made / "a.bin"], [made / "a.onnx"], out)
+    assert sorted(path.name for path in out.iterdir()) == ["a.bin", "a.onnx", "users own"]
 
 
 # ── the command ───────────────────────────────────────────────────────────────────────────────────────────

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +15,10 @@ import pytest
 
 from hexport.storage import Store
 from hexport.storage.locking import exclusive, take, taken_since
+from hexport.storage.place import temporary_area
 from hexport.storage.sweeping import own_folder, sweep
+from hexport.storage.temporary import temporary_folder
+from hexport.storage.upkeep import cache, clear
 
 _MAKE = """
 import sys, time
@@ -35,6 +39,14 @@ from pathlib import Path
 from hexport.storage.locking import exclusive
 with exclusive(Path(sys.argv[1])):
     print("held", flush=True)
+    time.sleep(60)
+"""
+_WORK = """
+import time
+from hexport.storage.temporary import temporary_folder
+with temporary_folder() as folder:
+    (folder / "model.onnx").write_text("large")
+    print(folder, flush=True)
     time.sleep(60)
 """
 
@@ -146,6 +158,74 @@ def test_folders_of_the_dead_are_swept_and_those_of_the_living_stay(tmp_path: Pa
         dead = tmp_path / "dead"
         dead.mkdir()
         (tmp_path / "dead.lock").touch()
+        (tmp_path / "half").mkdir()  # its lock is gone, but files were open when it was to go
         sweep(tmp_path)
         assert names(tmp_path) == sorted([mine.name, f"{mine.name}.lock"])
     assert names(tmp_path) == []
+
+
+def test_only_what_has_the_prefix_is_swept(tmp_path: Path) -> None:
+    for name in ("users own", ".hexport-1", ".other"):
+        (tmp_path / name).mkdir()
+    sweep(tmp_path, ".hexport-")
+    assert names(tmp_path) == [".other", "users own"]
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The system's temporary folder of this process and of those that it starts."""
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("HEXPORT_CACHE", str(tmp_path / "cache"))
+    assert temporary_area().parent == tmp_path
+    return temporary_area()
+
+
+def test_work_of_killed_processes_goes_and_that_of_the_living_stays(temporary: Path) -> None:
+    with running(_WORK) as dead, running(_WORK) as living:
+        left, used = Path(line(dead)), Path(line(living))
+        assert left.parent == used.parent == temporary
+        dead.kill()
+        dead.wait()
+        assert (left / "model.onnx").exists()  # nobody could clean up
+        assert cache().temporary_bytes == len("large")
+        assert not left.exists()
+        assert (used / "model.onnx").read_text() == "large"
+        with running(_WORK) as second:  # and the next command sweeps by itself
+            living.kill()
+            living.wait()
+            mine = Path(line(second))
+            with running(_WORK) as third:
+                other = Path(line(third))
+                assert not used.exists()
+                assert names(temporary) == sorted(
+                    name for path in (mine, other) for name in (path.name, f"{path.name}.lock")
+                )
+    assert clear().notes == ()
+    assert names(temporary) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the temporary folder is the user's own there")
+@pytest.mark.parametrize("kind", ["a link", "a file", "open to others"])
+def test_a_place_that_others_may_write_to_is_not_used(temporary: Path, kind: str) -> None:
+    if kind == "a link":
+        (temporary.parent / "elsewhere").mkdir()
+        temporary.symlink_to(temporary.parent / "elsewhere")
+    elif kind == "a file":
+        temporary.touch()
+    else:
+        temporary.mkdir()
+        temporary.chmod(0o777)
+    with temporary_folder() as folder:
+        assert folder.is_dir()
+        assert folder.parent == temporary.parent
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert not folder.exists()
+    cache()  # finds nothing to sweep there, and nothing wrong
+
+
+def test_a_temporary_folder_is_gone_after_an_error(temporary: Path) -> None:
+    with pytest.raises(OSError, match=r"\w"), temporary_folder() as folder:
+        folder.write_text("a folder is no file")
+    assert names(temporary) == []

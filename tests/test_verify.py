@@ -173,6 +173,16 @@ def test_a_plain_model_against_itself_and_its_compiled_form(tmp_path: Path) -> N
         verify(made, reference=plain, backend="cpu")
 
 
+def test_a_binary_for_several_chips_is_not_taken_for_one(tmp_path: Path) -> None:
+    plain = saved(conv_relu(1), tmp_path / "plain.onnx")
+    made = compile_models([plain], [CHIP, "SM8550"], tmp_path / "out", multi_soc=True).models[0].path
+    with pytest.raises(NotVerifiable) as caught:
+        verify(made, reference=plain)
+    assert "several chips" in caught.value.why
+    # What its message says to do instead works.
+    assert verify(plain, target="SM8550", samples=1, min_sqnr=45).passed
+
+
 def test_compare_on_cuts_by_the_contract(tmp_path: Path) -> None:
     model = saved(rows(16, frozen=True), tmp_path / "m.onnx")
     x = np.random.default_rng(3).normal(size=(1, 16, 8)).astype(np.float32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from hexport.backend.calling import call
 from hexport.backend.context_binary import ContextBinary, ContextReply, ContextRequest
 from hexport.backend.context_encodings import MODULE, Encoding, EncodingsReply
 from hexport.records import from_plain
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits, Worker
 
 
@@ -27,8 +27,8 @@ def describe_binary(path: Path, *, limits: Limits | None = None) -> BinaryDescri
     """Read the file in a worker: a damaged one can crash the library that reads it."""
     request = ContextRequest(str(path.resolve()))
     with (
-        tempfile.TemporaryDirectory(prefix="hexport-") as folder,
-        Worker(MODULE, Path(folder, "native.log"), limits=limits) as worker,
+        temporary_folder() as folder,
+        Worker(MODULE, folder / "native.log", limits=limits) as worker,
     ):
         contexts = from_plain(ContextReply, call(worker, "read_context", request)).binaries
         encodings = from_plain(EncodingsReply, call(worker, "read_encodings", request)).encodings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from hexport.backend.options import validate_options
 from hexport.backend.requests import AssignedPart, RunReply, RunRequest
 from hexport.backend.sample_files import read_results, write_samples
 from hexport.records import from_plain
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits, Worker
 from hexport.toolchain.last_words import last_words
 
@@ -73,8 +73,8 @@ def _run(
     data_folder: str,
     limits: Limits | None,
 ) -> Results:
-    with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
-        files, log = write_samples(samples, Path(folder)), Path(folder, "native.log")
+    with temporary_folder() as folder:
+        files, log = write_samples(samples, folder), folder / "native.log"
         request = RunRequest(str(model.resolve()), data_folder, files, provider, optimize=optimize)
         with Worker(MODULE, log, limits=limits) as worker:
             reply = from_plain(RunReply, call(worker, "run_model", request))

@@ -13,7 +13,6 @@ from hexport import facts
 from hexport.building.buckets import Sizes
 from hexport.building.steps import CompiledFiles, Steps
 from hexport.model import Model, read
-from hexport.model.digests import digest_of
 from hexport.model.external import data_files
 from hexport.packaging import artefact
 from hexport.packaging.manifest import (
@@ -53,38 +52,27 @@ class ForChip:
         return self.compiled.folder / path
 
 
-def put_compiled(chip: ForChip, buckets: Sequence[Sizes], folder: Path) -> list[Artefact]:
+def put_compiled(chip: ForChip, buckets: Sequence[Sizes], folder: Path, steps: Steps) -> list[Artefact]:
     """Context models and binaries into a folder with the chip's name."""
-    place = folder / chip.soc.chip
-    place.mkdir()
-    targets = [chip.soc.chip]
+    name = chip.soc.chip
+    (folder / name).mkdir()
     found = []
+
+    def put(file: str, role: str, names: Sequence[str], graphs: Sequence[str]) -> None:
+        digest = _copy(chip.compiled.folder / file, folder / name / file, steps)
+        path = f"{name}/{file}"
+        found.append(
+            artefact(folder, path, role, targets=[name], buckets=names, graphs=graphs, sha256=digest)
+        )
+
     for made in chip.compiled.artefacts:
-        names = []
-        for model in made["models"]:
-            bucket = Path(model["source"]).stem
-            names.append(bucket)
-            shutil.copyfile(chip.compiled.folder / model["path"], place / model["path"])
-            path = f"{chip.soc.chip}/{model['path']}"
-            found.append(
-                artefact(
-                    folder, path, CONTEXT_MODEL, targets=targets, buckets=[bucket], graphs=model["graphs"]
-                )
-            )
+        names = [Path(model["source"]).stem for model in made["models"]]
+        for bucket, model in zip(names, made["models"], strict=True):
+            put(model["path"], CONTEXT_MODEL, [bucket], model["graphs"])
         if made["binary"]:
-            shutil.copyfile(chip.compiled.folder / made["binary"], place / made["binary"])
             graphs = [graph["name"] for graph in made["contexts"][0]["graphs"]]
-            every = set(names) == {sizes.name for sizes in buckets}
-            found.append(
-                artefact(
-                    folder,
-                    f"{chip.soc.chip}/{made['binary']}",
-                    CONTEXT_BINARY,
-                    targets=targets,
-                    buckets=[] if every and len(buckets) > 1 else names,
-                    graphs=graphs,
-                )
-            )
+            every = len(buckets) > 1 and set(names) == {sizes.name for sizes in buckets}
+            put(made["binary"], CONTEXT_BINARY, [] if every else names, graphs)
     return found
 
 
@@ -99,35 +87,39 @@ def put_models(source: Model | None, shared: Sequence[ForChip], folder: Path, st
             of.setdefault(name, ([], [bucket]))[0].append(chip.soc.chip)
     if not models:
         return []
-    made, place = _side_by_side(models, steps), folder / MODELS
+    place = folder / MODELS
     place.mkdir()
-    files = [name for name in (*models, FILE) if (made / name).exists()]
-    for name in files:
-        shutil.copyfile(made / name, place / name)
-    found = [artefact(folder, f"{MODELS}/{_CPU}", CPU_MODEL)] if source is not None else []
-    found += [
-        artefact(folder, f"{MODELS}/{name}", SOURCE_MODEL, targets=targets, buckets=buckets)
-        for name, (targets, buckets) in of.items()
-    ]
-    if FILE in files:
-        found.append(artefact(folder, f"{MODELS}/{FILE}", MODEL_DATA))
+    files = _side_by_side(models, steps)
+    digests = {name: _copy(path, place / name, steps) for name, path in files.items()}
+    found = []
+    for name, digest in digests.items():
+        role = CPU_MODEL if name == _CPU else MODEL_DATA if name == FILE else SOURCE_MODEL
+        targets, buckets = of.get(name, ((), ()))
+        where = f"{MODELS}/{name}"
+        found.append(artefact(folder, where, role, targets=targets, buckets=buckets, sha256=digest))
     return found
 
 
-def _side_by_side(models: Mapping[str, Path], steps: Steps) -> Path:
-    """A folder with all of them; one that is whole in one file stays as it is, byte for byte."""
+def _copy(path: Path, to: Path, steps: Steps) -> str:
+    """Gives what the copy's SHA-256 must be: a copy that went wrong is found out when it is opened."""
+    shutil.copyfile(path, to)
+    return steps.digests.of_file(path)
+
+
+def _side_by_side(models: Mapping[str, Path], steps: Steps) -> dict[str, Path]:
+    """All of them, by name, and the file of their weights; one that is whole in one file stays as it is."""
+    if len(models) == 1 and not data_files(read(next(iter(models.values())))):
+        return dict(models)
 
     def make(folder: Path) -> None:
-        if len(models) == 1 and not data_files(read(next(iter(models.values())))):
-            ((name, path),) = models.items()
-            shutil.copyfile(path, folder / name)
-            return
         from hexport.building.weights_file import write_models
 
         write_models(models, folder)
 
-    key = key_of("models", models={name: digest_of(path) for name, path in models.items()})
-    return steps.folder("models", key, make)
+    of = steps.digests.of_model
+    key = key_of("models", models={name: of(path) for name, path in models.items()})
+    made = steps.folder("models", key, make)
+    return {name: made / name for name in (*models, FILE) if (made / name).exists()}
 
 
 def put_report(document: Mapping[str, Any], folder: Path) -> Artefact:

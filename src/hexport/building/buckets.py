@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import ceil, prod
 
+from hexport.building.signature import Sums, sums, with_sums
 from hexport.errors import UsageError
 from hexport.model import Graph
 from hexport.model.dims import DimsConflict, Shape, fix_shapes
@@ -43,8 +44,11 @@ def expand(
     input_shapes: Mapping[str, Shape],
     command: str,
 ) -> tuple[Sizes, ...]:
-    """Every combination, the smallest first. ``graph`` has a name for every dynamic dim."""
-    known = _dynamic(graph)
+    """Every combination, the smallest first. ``graph`` has a name for every dynamic dim.
+
+    A dim that is the sum of others, and was given no size, has that of the sum in each bucket.
+    """
+    known, follow = _dynamic(graph), free_sums(graph, buckets, dims)
     for name, sizes in buckets.items():
         _check(name, sizes, known, dims)
     count = prod(len(set(sizes)) for sizes in buckets.values())
@@ -56,18 +60,32 @@ def expand(
         )
     found = []
     ordered = [[(name, size) for size in sorted(set(sizes))] for name, sizes in buckets.items()]
+    shaped = _without(input_shapes, graph, varying(buckets, follow))
     for chosen in product(*ordered):
-        shapes = fix_shapes(graph, {**dims, **dict(chosen)}, _without(input_shapes, graph, buckets), command)
+        shapes = fix_shapes(graph, with_sums({**dims, **dict(chosen)}, follow), shaped, command)
         found.append(Sizes(_name(chosen), _dims_at(graph, shapes), shapes))
     return tuple(sorted(found, key=lambda sizes: sizes.volume))
+
+
+def free_sums(graph: Graph, buckets: Mapping[str, object], dims: Mapping[str, int]) -> Sums:
+    """The sums among the dims that were given no size of their own."""
+    return {name: terms for name, terms in sums(graph).items() if name not in buckets and name not in dims}
+
+
+def varying(buckets: Iterable[str], follow: Sums) -> tuple[str, ...]:
+    """The dims that differ from bucket to bucket: those with buckets, and the sums of such."""
+    named = tuple(buckets)
+    return (*named, *(name for name, terms in follow.items() if set(terms) & set(named)))
 
 
 def propose(graph: Graph, seen: Iterable[Mapping[str, Shape]]) -> dict[str, list[int]]:
     """Sizes for each dim, from those of samples: a quarter of the samples in each, rounded up."""
     met: dict[str, list[int]] = {}
+    follow = sums(graph)
     for shapes in seen:
         for dim, size in _dims_at(graph, shapes).items():
-            met.setdefault(dim, []).append(size)
+            if dim not in follow:
+                met.setdefault(dim, []).append(size)
     return {dim: _quarters(sorted(sizes)) for dim, sizes in met.items()}
 
 
@@ -97,9 +115,7 @@ def _check(name: str, sizes: Sequence[int], known: set[str], dims: Mapping[str, 
         raise UsageError(f"--bucket {name}: sizes are 1 or more, for example {name}=16,64,256")
 
 
-def _without(
-    input_shapes: Mapping[str, Shape], graph: Graph, buckets: Mapping[str, Sequence[int]]
-) -> dict[str, Shape]:
+def _without(input_shapes: Mapping[str, Shape], graph: Graph, buckets: Sequence[str]) -> dict[str, Shape]:
     """Whole shapes would contradict the buckets of their own axes."""
     for name in input_shapes:
         tensor = graph.inputs.get(name)

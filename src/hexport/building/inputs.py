@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hexport import zoo
 from hexport.building.buckets import Sizes
 from hexport.model import Graph
 from hexport.packaging.manifest import Number
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 VERIFYING = 2
 """Samples that a bucket is verified on."""
+KEPT = 3
+"""Samples that are looked at one by one: those, and one more that padding is proved on."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +37,16 @@ class Inputs:
     data: CalibrationData | None
     """None: prepare finds its own to prove changes on."""
     digest: str
-    """Of the data."""
-    samples: tuple[Sample, ...]
-    """A few: what is verified on comes from them."""
+    """Of the data: what depends on samples is kept by it, so that nobody has to make them to find it."""
+    find: Callable[[], tuple[Sample, ...]]
+    """Makes the samples: the zoo's own take longer than all else in a build that finds its results kept."""
     frozen: Mapping[str, NDArray[np.generic]]
     real: bool
+
+    @cached_property
+    def samples(self) -> tuple[Sample, ...]:
+        """A few, ``KEPT`` at most."""
+        return self.find()
 
     @property
     def verifying(self) -> tuple[Sample, ...]:
@@ -57,22 +66,31 @@ def open_inputs(
     limit: int | None,
 ) -> Iterator[Inputs]:
     """The user's own, the zoo's, or random ones."""
+
+    def find(model: str) -> tuple[Sample, ...]:
+        found = find_samples(model, graph, sizes.shapes, frozen, None)
+        return (found if found.real else _with_open_masks(found, graph, frozen)).values
+
     if calib is None:
-        found = find_samples(name, graph, sizes.shapes, frozen, None)
-        values = found.values if found.real else _with_open_masks(found, graph, frozen).values
-        yield Inputs(None, _digest_of_none(name), values, frozen, found.real)
+        yield Inputs(None, _digest_of_none(name), lambda: find(name), frozen, _is_zoos(name, sizes))
         return
     from hexport.quantization.data import open_calibration
 
     with open_calibration(
         calib, graph, sizes.shapes, frozen, preprocess=preprocess, limit=limit, fill=fill
     ) as data:
-        # The last ones: changes are proved on the first, and most of what is fitted is fitted to those.
-        last: deque[Any] = deque(data, maxlen=VERIFYING)
         if str(calib).startswith(PREFIX):
             # The zoo has inputs that no step has seen.
-            last = deque(find_samples(str(calib), graph, sizes.shapes, frozen, None).values)
-        yield Inputs(data, data.fingerprint, tuple(last), frozen, True)
+            yield Inputs(data, data.fingerprint, lambda: find(str(calib)), frozen, True)
+            return
+        # The last ones: changes are proved on the first, and most of what is fitted is fitted to those.
+        last: deque[Any] = deque(data, maxlen=KEPT)
+        yield Inputs(data, data.fingerprint, lambda: tuple(last), frozen, True)
+
+
+def _is_zoos(name: str, sizes: Sizes) -> bool:
+    """Whether the zoo has real inputs of these sizes."""
+    return name.startswith(PREFIX) and zoo.entry(name.removeprefix(PREFIX)).input_shapes == sizes.shapes
 
 
 def _with_open_masks(found: Samples, graph: Graph, frozen: Mapping[str, Any]) -> Samples:

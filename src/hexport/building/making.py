@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -17,14 +16,11 @@ from hexport.building.buckets import Sizes
 from hexport.building.digests import samples_digest
 from hexport.building.inputs import Inputs, open_inputs
 from hexport.building.order import Order
-from hexport.building.padding_proof import Proof, prove, prove_together
+from hexport.building.padding_proof import MOST_SAMPLES, Proof, Trial, prove, prove_together
 from hexport.building.shortening import shortened
 from hexport.building.steps import CompiledFiles, Ready, Steps
 from hexport.building.wishes import SCHEMES, Wishes
 from hexport.compiling.options import CompileOptions
-from hexport.model import read
-from hexport.model.digests import digest_of
-from hexport.model.external import data_files
 from hexport.records import from_plain, to_plain
 from hexport.toolchain import Limits
 
@@ -72,7 +68,7 @@ class Making:
     def inputs_at(self, sizes: Sizes, whole: Inputs) -> AbstractContextManager[Inputs]:
         """The same inputs, cut to a smaller bucket's sizes."""
         order = self.order
-        dims = {dim: sizes.dims[dim] for dim in order.varied}
+        dims = {dim: sizes.dims[dim] for dim in order.varying}
         every = whole.samples if whole.data is None else whole.data
 
         def smaller() -> Iterator[Sample]:
@@ -98,24 +94,25 @@ class Making:
         order = self.order
         if not order.varied:
             return ()
-        sample = dict(whole.verifying[0])
 
         def prove_all() -> dict[str, Any]:
             from hexport.building.original import original
 
             self.steps.say("asking the original model whether inputs may be filled up")
-            around = (order.places, order.buckets, sample, order.pad)
+            samples = whole.samples[::-1][:MOST_SAMPLES]  # the last first: it is verified on, too
             with original(order.source.path, self.limits) as run:
-                alone = [prove(dim, *around, run) for dim in order.varied]
-                return {"proofs": to_plain(prove_together(alone, *around, run))}
+                trial = Trial(order.places, order.buckets, samples, order.pad, run, order.sums)
+                alone = [prove(dim, trial) for dim in order.varied]
+                return {"proofs": to_plain(prove_together(alone, trial))}
 
         found = self.steps.document(
             "padding",
             prove_all,
-            source=digest_of(order.source),
+            source=self.steps.digests.of_model(order.source),
             buckets=to_plain(order.buckets),
             varied=order.varied,
-            sample=samples_digest([sample]),
+            inputs=whole.digest,
+            frozen=samples_digest([dict(order.frozen)]),
             pad=dict(order.pad),
         )
         return tuple(from_plain(Proof, proof) for proof in found["proofs"])
@@ -130,17 +127,16 @@ class Making:
         else:
             found = self._quantised(soc, whole, opened)
         self._tell(found, soc)
-        return self._named({name: ready.path for name, ready in found.items()}, soc)
+        return {name: ready.path for name, ready in found.items()}
 
     def compile(self, soc: facts.Soc, models: Mapping[str, Path]) -> tuple[CompiledFiles, bool]:
         """Context binaries; and whether the buckets share one."""
-        paths = list(models.values())
-        if self.share and len(paths) > 1:
+        if self.share and len(models) > 1:
             try:
-                return self.steps.compiled(paths, soc, self.options, share=True), True
+                return self.steps.compiled(models, soc, self.options, share=True), True
             except CompileFailed as error:
                 self.notes.append(f"{soc.chip}: the buckets have a binary each, sharing failed: {error.why}")
-        return self.steps.compiled(paths, soc, self.options, share=False), False
+        return self.steps.compiled(models, soc, self.options, share=False), False
 
     def _quantised(self, soc: facts.Soc, whole: Inputs, opened: Mapping[str, Inputs]) -> dict[str, Ready]:
         first = self.steps.in_integers(soc, self.largest, whole, self.order.wishes)
@@ -186,17 +182,6 @@ class Making:
         path = self.folder / f"{soc.chip}.settled.json"
         path.write_text(json.dumps({**document, "partial": True}, sort_keys=True), "utf-8")
         return path
-
-    def _named(self, models: Mapping[str, Path], soc: facts.Soc) -> dict[str, Path]:
-        """The same models in files with their buckets' names, by which graphs and binaries are called."""
-        found = {}
-        for name, path in models.items():
-            place = self.folder / soc.chip / name
-            place.mkdir(parents=True, exist_ok=True)
-            for data in data_files(read(path)):
-                shutil.copyfile(data, place / data.name)
-            found[name] = Path(shutil.copyfile(path, place / f"{name}.onnx"))
-        return found
 
 
 def _short(report: Mapping[str, Any], soc: facts.Soc) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hexport import facts, zoo
-from hexport.backend.context_model import OP as COMPILED
-from hexport.building.buckets import Sizes, expand, propose
+from hexport.building.buckets import Sizes, expand, free_sums, propose, varying
 from hexport.building.pad_values import refuse_pad
-from hexport.building.signature import Places, named, places
+from hexport.building.signature import Places, Sums, completed, named, places
 from hexport.building.wishes import AUTO, SCHEMES, Wishes
 from hexport.compiling.refusals import AlreadyCompiled
 from hexport.errors import UsageError
@@ -25,6 +24,9 @@ from hexport.zoo.models import PREFIX
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+COMPILED = "EPContext"
+"""The operator that calls a binary; ``backend`` has it too, but takes as long to load as all of this room."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ class Order:
     """The source's, with a name for every dynamic dim."""
     buckets: tuple[Sizes, ...]
     varied: tuple[str, ...]
-    """The dims that differ between buckets, or may be filled up."""
+    """The dims that have buckets."""
+    sums: Sums
+    """Dims that follow from others."""
     frozen: Mapping[str, NDArray[np.generic]]
     freeze: Mapping[str, str]
     pad: Mapping[str, Number]
@@ -53,10 +57,19 @@ class Order:
         return places(self.graph)
 
     @property
+    def varying(self) -> tuple[str, ...]:
+        """The dims that differ between buckets: those that have some, and the sums of such."""
+        return varying(self.varied, self.sums)
+
+    def complete(self, dims: Mapping[str, int], sizes: Sizes) -> dict[str, int]:
+        """``dims``, and the sums that they change at a bucket's sizes."""
+        return completed(dims, sizes.dims, self.sums)
+
+    @property
     def fill(self) -> dict[str, dict[int, Number]]:
         """Input -> axis -> what smaller samples are filled up with."""
         found: dict[str, dict[int, Number]] = {}
-        for dim in self.varied:
+        for dim in self.varying:
             for name, axis in self.places[dim]:
                 found.setdefault(name, {})[axis] = self.pad.get(name, 0)
         return found
@@ -98,8 +111,9 @@ def take_order(
         raise UsageError(f"--bucket {buckets}: neither NAME=SIZES nor auto")
     buckets = buckets or {}
     sizes = expand(graph, buckets, dims, given, command)
-    _refuse_frozen_dims(freeze, buckets, graph)
-    refuse_pad(pad, graph, buckets, freeze)
+    follow = free_sums(graph, buckets, dims)
+    _refuse_frozen_dims(freeze, varying(buckets, follow), graph)
+    refuse_pad(pad, graph, varying(buckets, follow), freeze)
     return Order(
         source,
         str(model),
@@ -108,6 +122,7 @@ def take_order(
         graph,
         sizes,
         tuple(buckets),
+        follow,
         _parse_frozen(source.graph, freeze, sizes[-1].shapes),
         freeze,
         pad,
@@ -136,7 +151,7 @@ def _refuse_compiled(source: Model, given: str) -> None:
         )
 
 
-def _refuse_frozen_dims(freeze: Mapping[str, str], buckets: Mapping[str, object], graph: Graph) -> None:
+def _refuse_frozen_dims(freeze: Mapping[str, str], buckets: Collection[str], graph: Graph) -> None:
     for name in freeze:
         for dim in graph.inputs[name].shape or () if name in graph.inputs else ():
             if dim in buckets:

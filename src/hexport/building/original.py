@@ -13,6 +13,7 @@ from hexport.backend.failures import ModelRejected, RunFailed
 from hexport.backend.requests import RunReply, RunRequest
 from hexport.backend.sample_files import read_results, write_samples
 from hexport.records import from_plain
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits, Worker
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 def original(model: Path, limits: Limits) -> Iterator[Run]:
     """Runs samples that belong together; None where the model does not take the sizes of one of them."""
     with ExitStack() as stack:
-        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="hexport-"))
-        worker = stack.enter_context(Worker(MODULE, Path(place, "native.log"), limits=limits))
+        place = stack.enter_context(temporary_folder())
+        worker = stack.enter_context(Worker(MODULE, place / "native.log", limits=limits))
 
         def run(samples: Sequence[Sample]) -> Sequence[Outputs] | None:
             with tempfile.TemporaryDirectory(dir=place) as folder:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from hexport import facts
 from hexport.building.assembling import ForChip, put_compiled, put_models, put_report
+from hexport.building.buckets import varying
 from hexport.building.order import Order
 from hexport.building.padding_proof import Proof
 from hexport.building.signature import tensors
 from hexport.building.steps import Steps
-from hexport.model.digests import bytes_of, digest_of
+from hexport.model.digests import bytes_of
 from hexport.packaging import write_manifest
 from hexport.packaging.manifest import (
     Bucket,
@@ -25,6 +24,7 @@ from hexport.packaging.manifest import (
     Toolchain,
     Verification,
 )
+from hexport.storage.installed import installed_version
 from hexport.version import __version__
 
 
@@ -34,8 +34,8 @@ def make_contract(order: Order, proofs: Sequence[Proof]) -> Contract:
     proved = [proof for proof in proofs if proof.padded]
     padding = tuple(
         Padding(name, axis, order.pad.get(name, 0))
-        for proof in proved
-        for name, axis in order.places[proof.dim]
+        for dim in varying((proof.dim for proof in proved), order.sums)
+        for name, axis in order.places[dim]
         if name not in order.frozen
     )
     return Contract(inputs, outputs, frozen, padding, tuple(crop for proof in proved for crop in proof.crops))
@@ -55,15 +55,16 @@ def put_together(
     steps: Steps,
     *,
     with_cpu_model: bool,
+    with_source_models: bool,
 ) -> Manifest:
     """Write every file; the manifest last."""
-    artefacts = [found for chip in chips for found in put_compiled(chip, order.buckets, folder)]
-    shared = [chip for chip in chips if chip.shared]
+    artefacts = [found for chip in chips for found in put_compiled(chip, order.buckets, folder, steps)]
+    shared = [chip for chip in chips if chip.shared and with_source_models]
     artefacts += put_models(order.source if with_cpu_model else None, shared, folder, steps)
     artefacts.append(put_report(report, folder))
     free = [tensor.name for tensor in contract.inputs]
     manifest = Manifest(
-        Source(order.name, bytes_of(order.source), digest_of(order.source)),
+        Source(order.name, bytes_of(order.source), steps.digests.of_model(order.source)),
         scheme,
         contract,
         tuple(Target(c.soc.chip, c.soc.soc_model, c.soc.htp_arch) for c in chips),
@@ -90,11 +91,5 @@ def scheme_said(chips: Sequence[ForChip], reports: Mapping[str, Mapping[str, Any
 
 def _toolchain(chips: Sequence[ForChip]) -> Toolchain:
     sdk = chips[0].compiled.artefacts[0]["contexts"][0]["sdk"]
-    return Toolchain(__version__, _version("onnxruntime"), facts.installed_release() or "", str(sdk))
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
+    runtime, provider = (installed_version(name) for name in ("onnxruntime", "onnxruntime-qnn"))
+    return Toolchain(__version__, runtime, provider, str(sdk))

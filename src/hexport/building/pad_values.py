@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from hexport.errors import UsageError
 from hexport.model import Graph
@@ -10,7 +10,7 @@ from hexport.packaging.manifest import Number
 
 
 def refuse_pad(
-    pad: Mapping[str, Number], graph: Graph, buckets: Mapping[str, object], freeze: Mapping[str, str]
+    pad: Mapping[str, Number], graph: Graph, buckets: Collection[str], freeze: Mapping[str, str]
 ) -> None:
     """Every value must be of use: for an input that is filled up, and a number of its type."""
     for name, value in pad.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from hexport.model import Model, read
 from hexport.model.external import data_files
 from hexport.preparation.kept import prepared
 from hexport.quantization.readying import write_proofs
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
 from hexport.zoo.models import PREFIX
 
@@ -31,10 +31,10 @@ def prepare_into(
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Write ``output``; gives the report. Changes are proved on ``inputs`` if they have data."""
-    with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
+    with temporary_folder() as folder:
         proofs, digest = None, inputs.digest
         if inputs.data is not None:
-            proofs = Path(folder, "proofs.npz")
+            proofs = folder / "proofs.npz"
             free = [i for i in source.graph.inputs if i not in inputs.frozen]
             digest = write_proofs(inputs.data, free, proofs)
         called = name if name.startswith(PREFIX) else None

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Places = dict[str, tuple[tuple[str, int], ...]]
 """Dim -> the inputs and axes that have it."""
+Sums = dict[str, tuple[str | int, ...]]
+"""Dim -> the dims and numbers that add up to it."""
 
 
 def named(graph: Graph) -> Graph:
@@ -40,6 +42,32 @@ def places(graph: Graph) -> Places:
             if isinstance(dim, str):
                 found.setdefault(dim, []).append((name, axis))
     return {dim: tuple(where) for dim, where in found.items()}
+
+
+def sums(graph: Graph) -> Sums:
+    """Dims that are called by the sum of others, as a decoder's mask has ``past + sequence``."""
+    known = places(graph)
+    found: Sums = {}
+    for name in known:
+        terms = [term.strip() for term in name.split("+")]
+        if len(terms) > 1 and all(term in known or term.isdecimal() for term in terms):
+            found[name] = tuple(int(term) if term.isdecimal() else term for term in terms)
+    return found
+
+
+def with_sums(dims: Mapping[str, int], sums: Sums) -> dict[str, int]:
+    """``dims``, and those that they add up to."""
+    found = dict(dims)
+    for name, terms in sums.items():
+        if all(isinstance(term, int) or term in dims for term in terms):
+            found[name] = sum(term if isinstance(term, int) else dims[term] for term in terms)
+    return found
+
+
+def completed(dims: Mapping[str, int], around: Mapping[str, int], sums: Sums) -> dict[str, int]:
+    """``dims``, and the sums that they change where all other dims are as in ``around``."""
+    every = with_sums({**around, **dims}, sums)
+    return {dim: size for dim, size in every.items() if dim in dims or dim in sums}
 
 
 def tensors(

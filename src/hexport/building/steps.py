@@ -7,19 +7,20 @@ the libraries that change models would have been read.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexport import facts
 from hexport.building.buckets import Sizes
-from hexport.building.digests import samples_digest
+from hexport.building.digests import Digests, samples_digest
 from hexport.building.inputs import Inputs
 from hexport.building.wishes import Wishes
 from hexport.compiling.options import CompileOptions
-from hexport.model import Model
-from hexport.model.digests import digest_of
+from hexport.model import Model, read
+from hexport.model.external import data_files
 from hexport.records import to_plain
 from hexport.storage import Store, file_digest, key_of
 from hexport.toolchain import Limits
@@ -69,6 +70,7 @@ class Steps:
     say: Callable[[str], None]
     aside: Path
     """For what is not kept."""
+    digests: Digests = field(default_factory=Digests)
     taken: dict[str, int] = field(default_factory=dict)
     """Step -> how often the store had it."""
     made: dict[str, int] = field(default_factory=dict)
@@ -136,27 +138,29 @@ class Steps:
 
             _write(folder / _REPORT, {"alone": adopt(ready.path, first.path, folder / _MODEL)})
 
-        key = key_of("adopt", model=digest_of(ready.path), settled=digest_of(first.path))
+        of = self.digests.of_model
+        key = key_of("adopt", model=of(ready.path), settled=of(first.path))
         folder = self.folder("adopt", key, make)
         return Ready(folder / _MODEL, {**ready.report, "own_bytes": _read(folder)["alone"]}, ready.decisions)
 
     def compiled(
-        self, models: Sequence[Path], soc: facts.Soc, options: CompileOptions, *, share: bool
+        self, models: Mapping[str, Path], soc: facts.Soc, options: CompileOptions, *, share: bool
     ) -> CompiledFiles:
-        """Context binaries of the models for one chip."""
+        """Context binaries of the models for one chip; they are called by the names in ``models``."""
 
         def make(folder: Path) -> None:
             from hexport.compiling.verb import compile_models
 
             self.say(f"{soc.chip}: compiling")
+            named = _named(models, self.aside / soc.chip)
             result = compile_models(
-                models, [soc.soc_model], folder, options=options, share_weights=share, limits=self.limits
+                named, [soc.soc_model], folder, options=options, share_weights=share, limits=self.limits
             )
             _write(folder / _REPORT, _by_name(result.to_json()))
 
         key = key_of(
             "compile",
-            models=[[path.name, digest_of(path)] for path in models],
+            models=[[name, self.digests.of_model(path)] for name, path in models.items()],
             target=soc.soc_model,
             options=to_plain(options),
             share=share,
@@ -177,13 +181,15 @@ class Steps:
             folder, was_there = self.aside / step / key, False
             folder.mkdir(parents=True)
             make(folder)
+        if keep:
+            self.digests.note_kept(folder)
         counts = self.taken if was_there else self.made
         counts[step] = counts.get(step, 0) + 1
         return folder
 
     def _common(self, soc: facts.Soc, sizes: Sizes) -> dict[str, object]:
         return {
-            "model": digest_of(self.source),
+            "model": self.digests.of_model(self.source),
             "target": soc.soc_model,
             "shapes": sizes.shapes,
             "frozen": samples_digest([dict(self.frozen)]),
@@ -194,6 +200,18 @@ class Steps:
 
     def _told(self, bucket: str) -> Callable[[str], None]:
         return lambda text: self.say(f"{bucket}: {text}")
+
+
+def _named(models: Mapping[str, Path], place: Path) -> list[Path]:
+    """The same models in files with their buckets' names, by which graphs and binaries are called."""
+    found = []
+    for name, path in models.items():
+        folder = place / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for data in data_files(read(path)):
+            shutil.copyfile(data, folder / data.name)
+        found.append(Path(shutil.copyfile(path, folder / f"{name}.onnx")))
+    return found
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:

@@ -18,12 +18,15 @@ from hexport.building.steps import Steps
 from hexport.building.verifying import Verifier
 from hexport.building.wishes import Wishes
 from hexport.compiling.options import CompileOptions
-from hexport.model.digests import bytes_of
+from hexport.errors import UsageError
+from hexport.model import Model
+from hexport.model.digests import bytes_of, files_of
 from hexport.model.dims import Shape
 from hexport.packaging.manifest import Number, Verification
 from hexport.packaging.staging import staging_folder
 from hexport.packaging.writing import package_aside
 from hexport.storage import Store
+from hexport.storage.temporary import sweep_temporary
 from hexport.toolchain import Limits
 
 if TYPE_CHECKING:
@@ -53,6 +56,7 @@ def build(
     preprocess: Path | None = None,
     samples: int | None = None,
     with_cpu_model: bool = True,
+    with_source_models: bool = True,
     share_weights: bool = True,
     options: CompileOptions | None = None,
     limits: Limits | None = None,
@@ -62,6 +66,7 @@ def build(
     """Write the package ``output``: it appears whole, or what was there before stays.
 
     ``buckets``: dim -> sizes, or ``"auto"``; ``pad``: input -> what it is filled up with, 0 by default.
+    ``with_source_models``: what a simulator needs where buckets share a binary, which it cannot load.
     ``command``: the words that called for it, for the manifest.
     """
     began = time.perf_counter()
@@ -79,7 +84,8 @@ def build(
         pad or {},
         samples,
     )
-    limits = limits or Limits()
+    limits, stamps = limits or Limits(), _stamps(order.source)
+    sweep_temporary()
     # The folder for what is not kept is hexport's own, too: the next build removes what a killed one left.
     with package_aside(order.output) as folder, staging_folder() as aside, Store().using():
         steps = Steps(order.source, order.name, order.freeze, order.frozen, limits, say, aside)
@@ -94,11 +100,12 @@ def build(
             proofs = making.prove_padding(whole)
             contract = make_contract(order, proofs)
             chips = making.make_all(whole, opened)
-            verifying = {name: inputs.verifying for name, inputs in opened.items()}
             verifier = Verifier(order, steps, contract, limits)
-            found = [one for chip in chips for one in verifier.verify(chip, verifying)]
+            found = [one for chip in chips for one in verifier.verify(chip, opened)]
+        _refuse_changed(order.source, stamps)
         exact = [proof.sentence() for proof in proofs if not proof.padded]
-        notes = [*order.notes, *exact, *making.notes, *_unreal(whole.real), *_cpu_nodes(chips)]
+        left_out = [] if with_source_models else _without_sources(chips)
+        notes = [*order.notes, *exact, *making.notes, *_unreal(whole.real), *left_out, *_cpu_nodes(chips)]
         manifest = put_together(
             order,
             contract,
@@ -112,6 +119,7 @@ def build(
             folder,
             steps,
             with_cpu_model=with_cpu_model,
+            with_source_models=with_source_models,
         )
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     shortfalls = (*making.shortfalls, *_shortfalls(found))
@@ -129,10 +137,32 @@ def build(
     )
 
 
+def _stamps(source: Model) -> list[tuple[int, int]]:
+    return [(found.st_size, found.st_mtime_ns) for found in (path.stat() for path in files_of(source))]
+
+
+def _refuse_changed(source: Model, stamps: Sequence[tuple[int, int]]) -> None:
+    """A package of two models in one would pass every check of its own."""
+    if _stamps(source) != stamps:
+        raise UsageError(
+            f"{source.path} changed while it was built",
+            why="some steps were made from the old file, others from the new one",
+            next="leave it alone and build again; hexport cache clear forgets those steps",
+        )
+
+
 def _unreal(real: bool) -> list[str]:
     if real:
         return []
     return ["it was verified on random inputs, which show little; give real ones with --calib"]
+
+
+def _without_sources(chips: Sequence[ForChip]) -> list[str]:
+    if not any(chip.shared for chip in chips):
+        return []
+    return [
+        "the models that its buckets were compiled from were left out: it runs on devices and on the CPU only"
+    ]
 
 
 def _cpu_nodes(chips: Sequence[ForChip]) -> list[str]:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexport import facts
-from hexport.backend.running import run_on_cpu, run_on_htp
 from hexport.building.assembling import ForChip
 from hexport.building.buckets import Sizes
-from hexport.building.digests import samples_digest
+from hexport.building.inputs import Inputs
 from hexport.building.order import Order
 from hexport.building.shortening import shortened
 from hexport.building.steps import Steps
-from hexport.model.digests import digest_of
-from hexport.observe.comparing import compare
-from hexport.observe.decibels import USELESS_DB, finite
+from hexport.observe.decibels import USELESS_DB
 from hexport.packaging.manifest import Contract, OutputFigure, Verification
-from hexport.records import to_plain
-from hexport.runtime.padding import cut, pad, pad_values
-from hexport.storage import file_digest
+from hexport.records import from_plain, to_plain
 from hexport.toolchain import Limits
 
 if TYPE_CHECKING:
@@ -41,14 +36,13 @@ class Verifier:
     output_shapes: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
     """Bucket -> output -> its shape at the bucket's own sizes; known when it was verified."""
 
-    def verify(self, chip: ForChip, samples: Mapping[str, Sequence[Sample]]) -> Iterator[Verification]:
+    def verify(self, chip: ForChip, opened: Mapping[str, Inputs]) -> Iterator[Verification]:
         """Every bucket at its own sizes, and filled up from smaller ones where the contract allows it."""
         for sizes in self.order.buckets:
             model = chip.model_to_run(sizes.name)
-            yield self._one(chip.soc, model, sizes, samples[sizes.name], {})
+            yield self._one(chip.soc, model, sizes, opened[sizes.name], {})
             if dims := self._smaller(sizes):
-                true = shortened(samples[sizes.name][0], self.order.places, dims)
-                yield self._one(chip.soc, model, sizes, [true], dims)
+                yield self._one(chip.soc, model, sizes, opened[sizes.name], dims)
 
     def _smaller(self, sizes: Sizes) -> dict[str, int]:
         """Sizes below the bucket's, of the dims that are filled up."""
@@ -58,34 +52,54 @@ class Verifier:
         return {dim: size - max(1, size // 4) for dim in filled if (size := sizes.dims[dim]) > 1}
 
     def _one(
-        self, soc: facts.Soc, model: Path, sizes: Sizes, samples: Sequence[Sample], dims: dict[str, int]
+        self, soc: facts.Soc, model: Path, sizes: Sizes, inputs: Inputs, dims: dict[str, int]
     ) -> Verification:
+        digests = self.steps.digests
         measured = self.steps.document(
             "verify",
-            lambda: self._measure(soc, model, sizes, samples, dims),
-            source=digest_of(self.order.source),
-            model=digest_of(model),
-            binaries=sorted(file_digest(path) for path in model.parent.glob("*.bin")),
+            lambda: self._measure(soc, model, sizes, self._samples(inputs, sizes, dims), dims),
+            source=digests.of_model(self.order.source),
+            model=digests.of_model(model),
+            binaries=sorted(digests.of_file(path) for path in model.parent.glob("*.bin")),
             soc=soc.soc_model,
-            samples=samples_digest(samples),
+            inputs=inputs.digest,
+            shapes=sizes.shapes,
             dims=dims,
             contract=to_plain(self.contract),
         )
         if not dims:
-            self.output_shapes[sizes.name] = {o["name"]: tuple(o["shape"]) for o in measured["outputs"]}
-        asked, lowest = self.order.wishes.min_sqnr, measured["lowest_db"]
+            self.output_shapes[sizes.name] = {name: tuple(s) for name, s in measured["shapes"].items()}
+        asked, figures = self.order.wishes.min_sqnr, measured["outputs"]
         enough = USELESS_DB if asked is None else asked
-        passed = lowest == "exact" or (isinstance(lowest, float | int) and lowest >= enough)
-        figures = tuple(
-            OutputFigure(o["name"], o["sqnr_db"], o["max_abs_error"]) for o in measured["outputs"]
+        return Verification(
+            soc.chip,
+            sizes.name,
+            SIMULATOR,
+            measured["samples"],
+            asked,
+            all(_reaches(figure["sqnr_db"], enough) for figure in figures),
+            tuple(from_plain(OutputFigure, figure) for figure in figures),
+            dims,
         )
-        return Verification(soc.chip, sizes.name, SIMULATOR, len(samples), asked, passed, figures, dims)
+
+    def _samples(self, inputs: Inputs, sizes: Sizes, dims: Mapping[str, int]) -> list[Sample]:
+        if not dims:
+            return list(inputs.verifying)
+        return [shortened(inputs.verifying[0], self.order.places, self.order.complete(dims, sizes))]
 
     def _measure(
-        self, soc: facts.Soc, model: Path, sizes: Sizes, samples: Sequence[Sample], dims: dict[str, int]
+        self, soc: facts.Soc, model: Path, sizes: Sizes, samples: list[Sample], dims: dict[str, int]
     ) -> dict[str, Any]:
+        from hexport.backend.running import run_on_cpu
+        from hexport.runtime.padding import pad, pad_values
+        from hexport.verification.measuring import compare_on
+        from hexport.verification.subject import is_quantised
+
         self.steps.say(f"{soc.chip}: verifying {sizes.name} on the simulator")
-        reference = run_on_cpu(self.order.source.path, samples, limits=self.limits).outputs
+        source = self.order.source
+        reference = run_on_cpu(
+            source.path, samples, optimize=not is_quantised(source), limits=self.limits
+        ).outputs
         values = pad_values(self.contract)
         filled = [
             {
@@ -95,21 +109,15 @@ class Verifier:
             }
             for sample in samples
         ]
-        got = run_on_htp(model, filled, soc, limits=self.limits).outputs
-        found = compare(reference, [cut(outputs, self.contract, dims) for outputs in got])
+        found = compare_on(
+            model, reference, filled, soc, contract=self.contract, dims=dims, limits=self.limits
+        )
         return {
-            "lowest_db": finite(found.lowest_db),
-            "outputs": [
-                {
-                    "name": o.name,
-                    "sqnr_db": finite(o.lowest_db),
-                    "max_abs_error": _number(o.worst_error),
-                    "shape": reference[0][o.name].shape,
-                }
-                for o in found.outputs
-            ],
+            "samples": len(samples),
+            "shapes": {name: array.shape for name, array in reference[0].items()},
+            "outputs": [to_plain(output.figure) for output in found],
         }
 
 
-def _number(value: float) -> float | None:
-    return value if value == value and abs(value) != float("inf") else None
+def _reaches(decibels: float | str, enough: float) -> bool:
+    return decibels == "exact" if isinstance(decibels, str) else decibels >= enough

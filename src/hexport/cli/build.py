@@ -96,6 +96,11 @@ def _parse_pad(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -
 )
 @click.option("--with-cpu-model/--without-cpu-model", default=True, show_default=True)
 @click.option(
+    "--with-source-models/--without-source-models",
+    default=True,
+    help="What buckets that share a binary were compiled from: only a simulator needs it. [default: with]",
+)
+@click.option(
     "--share-weights/--no-share-weights", default=True, help="One binary for all buckets. [default: share]"
 )
 @limits_options
@@ -120,6 +125,7 @@ def command(
     buckets: dict[str, list[int]] | str | None,
     pad: dict[str, Number],
     with_cpu_model: bool,
+    with_source_models: bool,
     share_weights: bool,
     timeout: float,
     memory_limit: int | None,
@@ -154,6 +160,7 @@ def command(
             preprocess=preprocess,
             samples=samples,
             with_cpu_model=with_cpu_model,
+            with_source_models=with_source_models,
             share_weights=share_weights,
             limits=make_limits(timeout, memory_limit),
             command=("hexport", *sys.argv[1:]),

@@ -8,6 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hexport.errors import UsageError
+from hexport.storage.sweeping import own_folder, sweep
+
+HIDDEN = ".hexport-"
+"""What folders in the user's own begin with, for as long as they are there."""
 
 
 def refuse_unwritable(folder: Path) -> None:
@@ -16,7 +20,7 @@ def refuse_unwritable(folder: Path) -> None:
     while not place.exists() and place != place.parent:
         place = place.parent
     try:
-        Path(tempfile.mkdtemp(prefix=".hexport-", dir=place)).rmdir()
+        Path(tempfile.mkdtemp(prefix=HIDDEN, dir=place)).rmdir()
     except OSError as error:
         raise _unwritable(folder, error) from error
 
@@ -26,23 +30,24 @@ def publish(binaries: Sequence[Path], models: Sequence[Path], folder: Path) -> N
     made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=".hexport-", suffix=".part", dir=folder))
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-    try:
-        # The slow part first: over here all that is left are renames.
-        for file in (*binaries, *models):
-            shutil.move(file, part / file.name)
-        for model in models:
-            (folder / model.name).unlink(missing_ok=True)
-        for file in (*binaries, *models):
-            (part / file.name).replace(folder / file.name)
+        sweep(folder, HIDDEN)  # what a process left that was killed at this
+        with own_folder(folder, HIDDEN) as part:
+            _move(binaries, models, part, folder)
     except OSError as error:
         raise _unwritable(folder, error) from error
     finally:
-        shutil.rmtree(part, ignore_errors=True)
-        if made and not any(folder.iterdir()):
+        if made and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
+
+
+def _move(binaries: Sequence[Path], models: Sequence[Path], part: Path, folder: Path) -> None:
+    # The slow part first: over here all that is left are renames.
+    for file in (*binaries, *models):
+        shutil.move(file, part / file.name)
+    for model in models:
+        (folder / model.name).unlink(missing_ok=True)
+    for file in (*binaries, *models):
+        (part / file.name).replace(folder / file.name)
 
 
 def _unwritable(folder: Path, error: OSError) -> UsageError:

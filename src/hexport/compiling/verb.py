@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +12,13 @@ from hexport.compiling.making import SECOND, Settings, layout_notes, make, stock
 from hexport.compiling.options import CompileOptions
 from hexport.compiling.outcome import Artefact, Compiled, CompiledModel
 from hexport.compiling.plan import Job, plan_jobs
-from hexport.compiling.publishing import publish, refuse_unwritable
+from hexport.compiling.publishing import HIDDEN, publish, refuse_unwritable
 from hexport.compiling.sources import Source, read_sources
 from hexport.model.dims import Shape
 from hexport.model.external import external_bytes
 from hexport.observe.verdict import parse_percent
+from hexport.storage.sweeping import own_folder
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
 from hexport.toolchain.kept_log import keep_logs
 
@@ -61,14 +63,14 @@ def compile_models(
     jobs = plan_jobs(sources, chips, options, share_weights=share_weights, multi_soc=multi_soc, embed=embed)
     refuse_unwritable(out_dir)
     with _folder(sources, out_dir) as folder:
-        settings = Settings(Path(folder), options, embed, share_weights, limits or Limits())
+        settings = Settings(folder, options, embed, share_weights, limits or Limits())
         try:
             stock = stock_up(sources, settings)
-            made = [make(job, stock, settings, Path(folder) / f"job{n}") for n, job in enumerate(jobs)]
+            made = [make(job, stock, settings, folder / f"job{n}") for n, job in enumerate(jobs)]
             notes = [*stock.notes, *(layout_notes(jobs[0], made[0], settings, nhwc) if nhwc else ())]
         finally:
             if native_log is not None:
-                _keep_logs(Path(folder), jobs, native_log)
+                _keep_logs(folder, jobs, native_log)
         publish([a.binary for a in made if a.binary], [m.path for a in made for m in a.models], out_dir)
     notes += [w for a in made for m in a.models for w in m.verdict.warnings]
     notes += [note for note, said in ((_SHARED, share_weights), (_MULTI, multi_soc)) if said]
@@ -78,10 +80,10 @@ def compile_models(
 compile = compile_models  # noqa: A001 - the verb's own name, for `hexport.compile`
 
 
-def _folder(sources: Sequence[Source], out_dir: Path) -> tempfile.TemporaryDirectory[str]:
+def _folder(sources: Sequence[Source], out_dir: Path) -> AbstractContextManager[Path]:
     if out_dir.is_dir() and sum(external_bytes(source.plain) for source in sources) > _LARGE:
-        return tempfile.TemporaryDirectory(prefix=".hexport-", dir=out_dir)
-    return tempfile.TemporaryDirectory(prefix="hexport-")
+        return own_folder(out_dir, HIDDEN)
+    return temporary_folder()
 
 
 def _keep_logs(folder: Path, jobs: Sequence[Job], destination: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -14,6 +12,7 @@ from hexport.backend.running import run_on_cpu
 from hexport.faultfinding.cutting import Cuttable, is_constant, used_values
 from hexport.faultfinding.saving import save_for_worker
 from hexport.faultfinding.tensor_types import TensorType
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits, WorkerError
 
 if TYPE_CHECKING:
@@ -42,8 +41,8 @@ def fixed_values(model: ir.Model, types: Mapping[str, TensorType], *, limits: Li
         for value in node.outputs
         if not is_constant(node) and value.name in types
     ]
-    with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
-        path = Path(folder, "fixed.onnx")
+    with temporary_folder() as folder:
+        path = folder / "fixed.onnx"
         save_for_worker(piece, path)
         try:
             (values,) = run_on_cpu(path, [{}], optimize=False, limits=limits).outputs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
@@ -14,6 +13,7 @@ import onnx_ir as ir
 from hexport.backend.running import run_on_cpu
 from hexport.faultfinding.saving import save_for_worker
 from hexport.faultfinding.tensor_types import TensorType, exposing, infer_types
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def record(model: ir.Model, sample: Arrays, folder: Path, *, limits: Limits | No
     for value in model.graph.inputs:
         recording.add(str(value.name), sample[str(value.name)])
     for names in _chunks(model, infer_types(model, limits=limits)):
-        with tempfile.TemporaryDirectory(prefix="hexport-") as temporary:
-            path = Path(temporary, "exposed.onnx")
+        with temporary_folder() as temporary:
+            path = temporary / "exposed.onnx"
             save_for_worker(exposing(model, names), path)
             (outputs,) = run_on_cpu(path, [sample], optimize=False, limits=limits).outputs
         for name in names:

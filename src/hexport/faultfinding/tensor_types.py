@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import onnx_ir as ir
 
@@ -15,6 +13,7 @@ from hexport.faultfinding.saving import save_for_worker
 from hexport.model import dtypes
 from hexport.records import from_plain
 from hexport.rewrite.applying import infer_shapes
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits, Worker, WorkerError
 
 Dims = tuple[int | str | None, ...]
@@ -67,12 +66,12 @@ def _dim(dim: int | ir.SymbolicDim) -> int | str | None:
 
 
 def _by_runtime(model: ir.Model, limits: Limits | None) -> Mapping[str, TensorType]:
-    with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
-        path = Path(folder, "exposed.onnx")
+    with temporary_folder() as folder:
+        path = folder / "exposed.onnx"
         names = [str(value.name) for node in model.graph for value in node.outputs if value.name]
         save_for_worker(exposing(model, names), path)
         try:
-            with Worker(MODULE, Path(folder, "native.log"), limits=limits) as worker:
+            with Worker(MODULE, folder / "native.log", limits=limits) as worker:
                 reply = from_plain(ShapesReply, call(worker, "infer_shapes", ShapesRequest(str(path), "")))
         except WorkerError:
             return {}  # what ONNX infers has to do: the model may be one that only the NPU can load

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from hexport.model.staging import stage
 from hexport.preparation.freezing import parse_frozen
 from hexport.preparation.samples import find_samples
 from hexport.records import to_plain
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
 from hexport.whole_file import refuse_missing_folder, whole_or_absent
 
@@ -97,16 +97,16 @@ def debug_reduce(
     limits = limits or Limits()
     deadline = None if budget is None else time.monotonic() + budget
     opened = _open(model, dims, input_shapes, calib, None if check else soc)
-    with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
-        whole = opened.load(Path(folder))
+    with temporary_folder() as folder:
+        whole = opened.load(folder)
         task = _Task(str(model), output, soc, opened.notes, progress, limits, deadline)
         if check is not None:
             if soc is not None:
                 task.notes.append("--target is not looked at: with --check the command alone decides")
-            return task.by_command(whole, CheckCommand(check, Path(folder), limits))
+            return task.by_command(whole, CheckCommand(check, folder, limits))
         assert soc is not None
         limit = WRONG_BELOW_DB if below is None else below
-        trial = BackendTrial(soc, limit, Path(folder), limits, deadline)
+        trial = BackendTrial(soc, limit, folder, limits, deadline)
         return task.by_backend(whole, opened, trial, below_given=below is not None)
 
 

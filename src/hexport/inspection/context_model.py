@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from hexport.backend.context_model import GraphCall, read_context_model
 from hexport.inspection.context_file import ContextFile, inspect_context
 from hexport.inspection.onnx_model import OnnxModel, inspect_onnx
 from hexport.inspection.section import Section, section, signature
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
 
 
@@ -77,8 +77,8 @@ def _binary(path: Path, call: GraphCall | None, limits: Limits | None) -> tuple[
     if call is None:
         return None, "no node of this model names one; another model of the same folder does"
     if call.embedded:
-        with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
-            file = Path(folder, "embedded.bin")
+        with temporary_folder() as folder:
+            file = folder / "embedded.bin"
             file.write_bytes(call.cache)
             return inspect_context(file, limits), ""
     name = os.fsdecode(call.cache)

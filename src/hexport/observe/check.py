@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from hexport.model.scheme import scheme_of
 from hexport.model.staging import stage
 from hexport.observe.placement import Names, Placement, cutting_nodes, place
 from hexport.observe.verdict import CpuNode, Partition, Share, Verdict, parse_percent
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
 from hexport.toolchain.kept_log import keep_logs
 
@@ -82,8 +82,7 @@ def _ask(
     limits: Limits | None,
     native_log: Path | None = None,
 ) -> Evidence:
-    with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
-        workdir = Path(folder)
+    with temporary_folder() as workdir:
         try:
             return probe(stage(source, shapes, workdir), soc, workdir, samples=samples, limits=limits)
         except BackendError as error:

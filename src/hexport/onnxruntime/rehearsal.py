@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from hexport.errors import HexportError
 from hexport.onnxruntime.asking import Wish
 from hexport.records import from_plain
 from hexport.storage import Store, file_digest, key_of
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Worker
 
 _SAID = "rehearsed"
@@ -68,8 +68,8 @@ def _session(path: Path, wish: Wish) -> tuple[SessionReply, str]:
     given = wish.context_provider if wish.backend == "htp" else wish.provider
     # A profile is of the session that runs.
     provider = {key: value for key, value in given.items() if not key.startswith("profiling_")}
-    with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
-        log = Path(folder, "native.log")
+    with temporary_folder() as folder:
+        log = folder / "native.log"
         request = SessionRequest(str(path.resolve()), "", provider, dict(entries))
         with Worker(MODULE, log) as worker:
             reply = from_plain(SessionReply, call(worker, "create_session", request))

@@ -66,12 +66,12 @@ def artefact(
     targets: Sequence[str] = (),
     buckets: Sequence[str] = (),
     graphs: Sequence[str] = (),
+    sha256: str = "",
 ) -> Artefact:
-    """The entry of a file that is in ``folder`` by now."""
+    """The entry of a file that is in ``folder`` by now; ``sha256`` where it is known what it should be."""
     file = folder / path
-    return Artefact(
-        role, path, file.stat().st_size, file_digest(file), tuple(targets), tuple(buckets), tuple(graphs)
-    )
+    digest = sha256 or file_digest(file)
+    return Artefact(role, path, file.stat().st_size, digest, tuple(targets), tuple(buckets), tuple(graphs))
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -6,7 +6,6 @@ memory stays bounded; of each array only the range is kept.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import onnx_ir as ir
 from hexport.backend.running import run_on_cpu
 from hexport.rewrite.precision.fp16 import LARGEST, SMALLEST, SMALLEST_NORMAL
 from hexport.rewrite.values import constant, fixed_shape, scalar
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ def _exposing(model: ir.Model, names: list[str], folder: Path | None) -> Iterato
     wanted = set(names)
     values = [value for node in copy.graph for value in node.outputs if value.name in wanted]
     copy.graph.outputs[:] = values
-    with tempfile.TemporaryDirectory(prefix="hexport-") as own:
-        path = (folder or Path(own)) / "ranges.onnx"
+    with temporary_folder() as own:
+        path = (folder or own) / "ranges.onnx"
         ir.save(copy, path)
         yield path
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hexport.faultfinding.backend_failure import BackendTrial, Works
 from hexport.faultfinding.reduce import reduce_model
 from hexport.preparation.pipeline import Standing
 from hexport.preparation.workbench import Attempt, Workbench
+from hexport.storage.temporary import temporary_folder
 from hexport.whole_file import whole_or_absent
 
 
@@ -32,9 +32,9 @@ def save_repro(bench: Workbench, standing: Standing, output: Path, seconds: floa
     if standing.failure is None or not bench.samples:
         return None
     try:
-        with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
+        with temporary_folder() as folder:
             # No result is too inexact here: what is looked for is a failure.
-            trial = BackendTrial(bench.target, float("-inf"), Path(folder), bench.limits)
+            trial = BackendTrial(bench.target, float("-inf"), folder, bench.limits)
             failing = trial.establish(bench.model, bench.samples[0])
             if isinstance(failing, Works):
                 return None

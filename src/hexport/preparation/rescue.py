@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -21,6 +19,7 @@ from hexport.preparation.tensors import compute_tensors
 from hexport.preparation.trials import Trials
 from hexport.preparation.workbench import EQUAL_DB, Attempt, Workbench
 from hexport.rewrite.applying import infer_shapes
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
 
 if TYPE_CHECKING:
@@ -89,10 +88,10 @@ def rescue_model(
     infer_shapes(copy)
     _name_nodes(copy)
     limits = limits or Limits()
-    with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
-        tensors = compute_tensors(copy, sample, Path(folder), limits)
+    with temporary_folder() as folder:
+        tensors = compute_tensors(copy, sample, folder, limits)
         each = Limits(min(_ONE_TRIAL, limits.seconds), limits.memory_bytes)
-        with Trials(Path(folder), target, each) as trials:
+        with Trials(folder, target, each) as trials:
             return PinSearch(copy, judge, tensors, trials, enough_db, deadline).run(start)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import onnx_ir as ir
@@ -34,6 +34,8 @@ from hexport.preparation.saving import LARGE, data_file, save
 from hexport.preparation.workbench import Workbench
 from hexport.rewrite.catalogue import select_rules
 from hexport.rewrite.rule import Purpose, Rule
+from hexport.storage.sweeping import own_folder
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
 from hexport.whole_file import refuse_missing_folder
 from hexport.zoo.defaults import zoo_defaults
@@ -76,7 +78,7 @@ def prepare(
             f"generation; to run on {soc.chip} it has to be quantised"
         )
     with _folder(source, output) as folder:
-        bench = _workbench(source, judge, shapes, values, samples, Path(folder), limits or Limits())
+        bench = _workbench(source, judge, shapes, values, samples, folder, limits or Limits())
         before = stand(bench, bench.model)
         after, dangers = _improve(bench, chosen, clean(bench, chosen, before), samples, notes)
         result = _labelled(bench.model, source)
@@ -99,11 +101,11 @@ def prepare(
         )
 
 
-def _folder(source: Model, output: Path) -> tempfile.TemporaryDirectory[str]:
+def _folder(source: Model, output: Path) -> AbstractContextManager[Path]:
     """Where the work is done; for large weights on the disk of the output, which must hold them anyway."""
     if external_bytes(source) > LARGE:
-        return tempfile.TemporaryDirectory(prefix=".hexport-", dir=output.parent)
-    return tempfile.TemporaryDirectory(prefix="hexport-")
+        return own_folder(output.parent, ".hexport-")
+    return temporary_folder()
 
 
 def _notes(source: Model, samples: Samples) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -34,6 +33,7 @@ from hexport.quantization.wishes import Wishes, read_wishes
 from hexport.quantization.workshop import Workshop
 from hexport.rewrite.applying import infer_shapes
 from hexport.rewrite.newer_opset import to_opset
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
 from hexport.whole_file import refuse_missing_folder, whole_or_absent
 
@@ -79,8 +79,7 @@ def quantize(
     _refuse_unknown(scheme, effort, output)
     measure, allowed = find_metric(metric, max_drop, min_sqnr)
     limits = limits or Limits()
-    with tempfile.TemporaryDirectory(prefix="hexport-") as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         sizes = Sizes(dims, input_shapes, freeze)
         with get_ready(model, soc, calib, sizes, preprocess, samples, folder, limits, say) as ready:
             shop, judge = _set_up(ready, soc, folder, wishes, limits, say, blocks=_blocks(scheme, wishes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from hexport.model.staging import stage
 from hexport.packaging.manifest import Contract, Tensor
 from hexport.runtime.choosing import AUTO, CPU, SIMULATOR
 from hexport.runtime.requests import Reception
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def _simulate(
     if compiled:
         return run_on_htp(source.path, requests, soc, limits=limits)
     shapes = {name: array.shape for name, array in requests[0].items()}
-    with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
-        staged = stage(source, shapes, Path(folder))
+    with temporary_folder() as folder:
+        staged = stage(source, shapes, folder)
         data = staged.data_folder_if_needed
         return run_on_htp(staged.model, requests, soc, data_folder=data, limits=limits)
 

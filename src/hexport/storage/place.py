@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from hexport.errors import UsageError
@@ -25,6 +26,13 @@ def steps_folder() -> Path:
 def staging_area() -> Path:
     """Packages that are being built."""
     return cache_root() / "staging"
+
+
+def temporary_area() -> Path:
+    """Work that is under way, in the system's folder for such; ``TMPDIR`` moves it."""
+    # On POSIX all users share that folder.
+    user = "" if sys.platform == "win32" else f"-{os.getuid()}"
+    return Path(tempfile.gettempdir()) / f"hexport{user}"
 
 
 def zoo_folder() -> Path:

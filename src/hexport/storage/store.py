@@ -171,6 +171,12 @@ class Store:
             ) from error
 
 
+def listed_digests(folder: Path) -> dict[str, str]:
+    """The files of an entry that was found whole, each with its SHA-256."""
+    listed: dict[str, str] = json.loads((folder / _LIST).read_text("utf-8"))
+    return listed
+
+
 def folder_bytes(folder: Path) -> int:
     """The size of all files in it."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

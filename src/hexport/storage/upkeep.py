@@ -13,9 +13,10 @@ from pathlib import Path
 from hexport.errors import UsageError
 from hexport.records import to_plain
 from hexport.storage.locking import taken_since
-from hexport.storage.place import cache_root, staging_area, steps_folder, zoo_folder
+from hexport.storage.place import cache_root, staging_area, steps_folder, temporary_area, zoo_folder
 from hexport.storage.store import Entry, Store, folder_bytes
 from hexport.storage.sweeping import sweep
+from hexport.storage.temporary import sweep_temporary
 
 __all__ = ["Cache", "Cleared", "StepUse", "cache", "clear"]
 
@@ -45,6 +46,8 @@ class Cache:
     """Results that some process is making at this moment."""
     staging_bytes: int
     """Packages that are being built, or were when their process died."""
+    temporary_bytes: int
+    """Other work that is under way, in the system's temporary folder."""
     zoo_bytes: int
 
     @property
@@ -63,6 +66,7 @@ class Cache:
             "steps": steps,
             "being_made": self.being_made,
             "staging_bytes": self.staging_bytes,
+            "temporary_bytes": self.temporary_bytes,
             "zoo_bytes": self.zoo_bytes,
         }
 
@@ -85,8 +89,9 @@ class Cleared:
 
 
 def cache() -> Cache:
-    """What is kept, by step."""
+    """What is kept, by step. What killed processes left in the system's temporary folder goes first."""
     store = Store()
+    sweep_temporary()
     steps: dict[str, list[Entry]] = {}
     for entry in store.entries():
         steps.setdefault(entry.step, []).append(entry)
@@ -100,6 +105,7 @@ def cache() -> Cache:
         tuple(used),
         store.being_made(),
         _bytes(staging_area()),
+        _bytes(temporary_area()),
         _bytes(zoo_folder()),
     )
 
@@ -118,6 +124,7 @@ def clear(*, step: str | None = None, older_than: float | None = None, zoo: bool
         notes.append(f"{len(used)} results stayed: work that is going on may need them")
     if step is None:
         sweep(staging_area())
+        sweep_temporary()
     freed = _clear_zoo(notes) if zoo else 0
     return Cleared(len(gone), sum(entry.bytes for entry in gone), len(used), freed, tuple(notes))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from hexport.inspection.context_model import inspect_context_model
 from hexport.model import Graph, Model, TensorType, read
 from hexport.model.dims import Shape, fix_shapes
 from hexport.model.staging import stage
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
 from hexport.verification.failures import NotVerifiable
 from hexport.verification.inputs import Inputs, refuse_misfits
@@ -64,11 +64,11 @@ class ModelSubject:
         samples = [{name: sample[name] for name in self.inputs} for sample in inputs.samples]
         refuse_misfits(self.given, self.inputs, samples[0])
         optimize = not is_quantised(self.source)
-        with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
+        with temporary_folder() as folder:
             path, data_folder = self.source.path, ""
             if self.soc is not None and not self.compiled:
                 shapes = {name: array.shape for name, array in samples[0].items()}
-                staged = stage(self.source, shapes, Path(folder))
+                staged = stage(self.source, shapes, folder)
                 path, data_folder = staged.model, staged.data_folder_if_needed
             results = run_model(path, samples, self.soc, limits, optimize=optimize, data_folder=data_folder)
         npu, cpu, notes = describe(results, self.given, self.soc is not None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import tempfile
 from pathlib import Path
 
 from hexport.backend.binary_description import BinaryDescription, describe_binary
@@ -17,6 +16,7 @@ from hexport.model import dtypes
 from hexport.model.file import UnreadableModel
 from hexport.model.labels import WRAPPED
 from hexport.records import from_plain
+from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits, Worker, WorkerError
 from hexport.whole_file import whole_or_absent
 from hexport.wrapping.context_call import ONNX_TYPES, CannotWrap, call_of
@@ -132,9 +132,9 @@ def _load(model: Path, context: ContextBinary, limits: Limits | None) -> tuple[b
     options = {"backend_type": "htp"}
     if context.soc_model is not None:
         options["soc_model"] = str(context.soc_model)
-    with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
+    with temporary_folder() as folder:
         try:
-            with Worker(MODULE, Path(folder, "native.log"), limits=limits) as worker:
+            with Worker(MODULE, folder / "native.log", limits=limits) as worker:
                 request = SessionRequest(str(model.resolve()), "", options)
                 reply = from_plain(SessionReply, call(worker, "create_session", request))
         except WorkerError as error:

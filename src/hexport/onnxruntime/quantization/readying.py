@@ -7,13 +7,13 @@ ONNX's own type inference does not know, such as the results of com.microsoft's 
 from __future__ import annotations
 
 import functools
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hexport.backend.sessions import import_onnxruntime
 from hexport.errors import HexportError
+from hexport.storage.temporary import temporary_folder
 
 _FLOATS = {"tensor(float)": "FLOAT", "tensor(float16)": "FLOAT16"}
 """What is quantised at all."""
@@ -30,8 +30,8 @@ def mended(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(model_input: Any, *arguments: Any, **named: Any) -> Any:
-        with tempfile.TemporaryDirectory(prefix="hexport-") as folder:
-            model = readied(model_input, Path(folder))
+        with temporary_folder() as folder:
+            model = readied(model_input, folder)
             try:
                 return function(model, *arguments, **named)
             except (KeyError, AttributeError, IndexError) as error:
