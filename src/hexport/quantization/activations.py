@@ -17,7 +17,7 @@ from hexport.rewrite.values import constant, scalar
 
 _MOSTLY_LOW = 0.5
 """Below this a bounded operator's result uses too little of 8 bits in the bounds' own range."""
-_ROOM = 2.0
+ROOM = 2.0
 """How much wider than what was seen 16 bits are spread: a bit coarser, and unseen inputs are not cut off."""
 
 GivenRange = tuple[float, float, QType | None]
@@ -27,8 +27,10 @@ GivenRange = tuple[float, float, QType | None]
 class Activations:
     """Answers: how is this tensor written in that type?"""
 
-    def __init__(self, model: ir.Model, histograms: Mapping[str, Histogram], method: str = "mse") -> None:
-        self._histograms = histograms
+    def __init__(
+        self, model: ir.Model, histograms: Mapping[str, Histogram], method: str = "mse", room: float = ROOM
+    ) -> None:
+        self._histograms, self._room = histograms, room
         self._method = METHODS[method]
         self._same = _same_encoding(model)
         self._bounded = _bounded(model)
@@ -68,7 +70,7 @@ class Activations:
 
     def _with_room(self, name: str, low: float, high: float) -> tuple[float, float]:
         least, most = self._cut.get(name, (-inf, inf))
-        return max(low * _ROOM, min(low, least)), min(high * _ROOM, max(high, most))
+        return max(low * self._room, min(low, least)), min(high * self._room, max(high, most))
 
 
 def encode_constant(array: Floats, type_: QType) -> Encoding:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from hexport.quantization.activations import Activations, GivenRange, encode_constant
+from hexport.quantization.activations import ROOM, Activations, GivenRange, encode_constant
 from hexport.quantization.emitting import emit
 from hexport.quantization.empirical import float_means, measure_biases
 from hexport.quantization.encoding import Encoding, Floats
@@ -73,6 +73,8 @@ class Workshop:
     """Told how many samples were looked at, and how many passes are left."""
     overrides: dict[str, GivenRange] = field(default_factory=dict)
     """Ranges the user gave."""
+    room: float = ROOM
+    """For unseen inputs, in 16 bits."""
     _integers: dict[object, LayerIntegers] = field(default_factory=dict)
     _activations: dict[str, Activations] = field(default_factory=dict)
     _is_equal: bool = False
@@ -135,7 +137,7 @@ class Workshop:
 
     def activations(self, ranges: str) -> Activations:
         if ranges not in self._activations:
-            made = Activations(self.model, self.histograms, ranges)
+            made = Activations(self.model, self.histograms, ranges, self.room)
             made.overrides.update(self.overrides)
             self._activations[ranges] = made
         return self._activations[ranges]
