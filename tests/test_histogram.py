@@ -102,3 +102,20 @@ def test_what_is_no_number_is_not_counted() -> None:
 def test_any_shape_and_type_of_numbers() -> None:
     histogram = of([np.ones((2, 3, 4)), np.full((), 2.0, np.float16), np.zeros((0, 5), np.float32)])
     assert histogram.total == 25
+
+
+def test_of_large_arrays_the_body_is_sampled_and_no_outlier_missed() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=300_000).astype(np.float32)
+    outliers = np.array([-37.5, 60.25, 99.0], np.float32)
+    values[[5, 150_000, 299_999]] = outliers
+    histogram, again = Histogram(), Histogram()
+    for one in (histogram, again):
+        one.add(values)
+    np.testing.assert_array_equal(histogram.counts, again.counts)
+    assert (histogram.low, histogram.high) == (-37.5, 99.0)
+    far = np.abs(histogram.centres) > 10
+    assert histogram.counts[far].sum() == len(outliers)
+    assert histogram.total == pytest.approx(values.size, rel=0.1)
+    share = histogram.counts[np.abs(histogram.centres) < 1].sum() / histogram.total
+    assert share == pytest.approx(0.683, abs=0.02)

@@ -73,15 +73,26 @@ def expected_error(histogram: Histogram, low: float, high: float, type_: QType) 
 
 
 def _squared_error(histogram: Histogram, type_: QType) -> Callable[[float, float], float]:
+    """As a function of the range, from sums that are made once: it is asked hundreds of times."""
     used = np.flatnonzero(histogram.counts)
     counts = histogram.counts[used].astype(np.float64)
     # The extremes are known exactly; a bin's centre may lie beyond them.
     centres = np.clip(histogram.centres[used], histogram.low, histogram.high)
+    numbers, sums, squares = (
+        np.concatenate([[0.0], np.cumsum(counts * centres**power)]) for power in range(3)
+    )
+
+    def beyond(end: float, begin: int, stop: int) -> float:
+        """What cutting the bins ``begin`` to ``stop`` at ``end`` costs."""
+        count, total, square = (part[stop] - part[begin] for part in (numbers, sums, squares))
+        return float(max(square - 2 * end * total + end**2 * count, 0.0))
 
     def error(low: float, high: float) -> float:
         step = (high - low) / type_.steps
-        outside = np.maximum(np.maximum(centres - high, low - centres), 0.0)
-        return float(np.sum(counts * np.where(outside > 0, outside**2, step**2 / 12)))
+        first = int(np.searchsorted(centres, low, side="left"))
+        last = int(np.searchsorted(centres, high, side="right"))
+        inside = numbers[last] - numbers[first]
+        return beyond(low, 0, first) + beyond(high, last, len(used)) + float(inside) * step**2 / 12
 
     return error
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from hexport.quantization.encoding import Floats
 from hexport.quantization.observing import Sample, chunks, exposed_session
 from hexport.quantization.weights import Layer
 
-_MOST_FOR_SQUARES, _MOST_FOR_MEANS = 2048, 512
+_MOST_FOR_SQUARES, _MOST_FOR_MEANS = 2048, 128
 """Vectors of a layer and sample: enough for second moments of a few hundred inputs, and for their means."""
+_MOST_SAMPLES = 64
+"""The moments of a layer's inputs do not change any more after that many."""
 _LONGEST = 4608
 """Inputs to one sum; the moments of more would take too much memory."""
 
@@ -68,7 +71,7 @@ def moments_of(
         session = (
             None if set(names) <= inputs else exposed_session(model, names, folder / f"moments{number}.onnx")
         )
-        for sample in samples:
+        for sample in islice(samples, _MOST_SAMPLES):
             for name, array in zip(names, _values(session, names, sample), strict=True):
                 for layer in readers[name]:
                     _add(found, layer, array, squares)
