@@ -1,6 +1,6 @@
 """A package loaded and run where nothing but hexport's core is installed.
 
-    python bench/core_install.py [--index URL] [--keep FOLDER]
+    python bench/core_install.py [--keep FOLDER]
 
 Makes a venv, installs this project into it without extras, and there loads and runs a package that was built
 beforehand: on the CPU and on the simulator, in the process and in a worker. Prints what is installed, what
@@ -43,7 +43,7 @@ def main() -> int:
         package, sample = _package(place)
         home = options.keep or place / "venv"
         started = time.perf_counter()
-        python = _installed(home, options.index)
+        python = _installed(home)
         took = time.perf_counter() - started
         packages = _packages(python)
         found = _run(python, package, sample)
@@ -61,7 +61,6 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--index", metavar="URL", help="another package index than pip's own")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="put the venv there and leave it")
     return parser.parse_args()
 
@@ -76,20 +75,10 @@ def _package(folder: Path) -> tuple[Path, Path]:
     return package, sample
 
 
-def _installed(home: Path, index: str | None) -> Path:
+def _installed(home: Path) -> Path:
     venv.create(home, with_pip=True, clear=True)
     python = home / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
-    more = ["--index-url", index] if index else []
-    command = [
-        str(python),
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        *more,
-        str(ROOT),
-    ]
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(ROOT)]
     subprocess.run(command, check=True)
     return python
 

@@ -20,6 +20,21 @@ def _weights(seed: int, *shape: int) -> np.ndarray:
     return (np.random.default_rng(seed).normal(size=shape) / scale).astype(np.float32)
 
 
+def masked_shares(keys: str) -> list[onnx.NodeProto]:
+    """q [batch, n, width], the keys [batch, m, width] and mask [batch, m] → share [batch, n, m]."""
+    node = helper.make_node
+    return [
+        node("Transpose", [keys], ["kt"], name="turn", perm=[0, 2, 1]),
+        node("MatMul", ["q", "kt"], ["scores"], name="scores"),
+        node("Cast", ["mask"], ["open"], name="open", to=TensorProto.FLOAT),
+        node("Sub", ["one", "open"], ["hidden"], name="hidden"),
+        node("Mul", ["hidden", "much"], ["bias"], name="bias"),
+        node("Unsqueeze", ["bias", "axis"], ["biases"], name="biases"),
+        node("Add", ["scores", "biases"], ["masked"], name="masked"),
+        node("Softmax", ["masked"], ["share"], name="share", axis=-1),
+    ]
+
+
 def masked_attention() -> onnx.ModelProto:
     """ids, mask [batch, seq] → one head of attention, in which what the mask hides counts for nothing."""
     node = helper.make_node
@@ -28,14 +43,7 @@ def masked_attention() -> onnx.ModelProto:
         node("MatMul", ["e", "wq"], ["q"], name="query"),
         node("MatMul", ["e", "wk"], ["k"], name="key"),
         node("MatMul", ["e", "wv"], ["v"], name="value"),
-        node("Transpose", ["k"], ["kt"], name="turn", perm=[0, 2, 1]),
-        node("MatMul", ["q", "kt"], ["scores"], name="scores"),
-        node("Cast", ["mask"], ["open"], name="open", to=TensorProto.FLOAT),
-        node("Sub", ["one", "open"], ["hidden"], name="hidden"),
-        node("Mul", ["hidden", "much"], ["bias"], name="bias"),
-        node("Unsqueeze", ["bias", "axis"], ["biases"], name="biases"),
-        node("Add", ["scores", "biases"], ["masked"], name="masked"),
-        node("Softmax", ["masked"], ["share"], name="share", axis=-1),
+        *masked_shares("k"),
         node("MatMul", ["share", "v"], ["y"], name="mix"),
     ]
     constants = {

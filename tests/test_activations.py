@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from hexport.quantization.encoding import QType
@@ -16,6 +17,12 @@ WEIGHT = normal(4, 4, 1, 1)
 
 def samples(scale: float, count: int = 3) -> list[dict[str, np.ndarray]]:
     return [{"x": normal(1, 4, 5, 5, seed=seed, scale=scale)} for seed in range(count)]
+
+
+def clipped(most: float) -> onnx.ModelProto:
+    """A convolution whose results are cut at 0 and at ``most``."""
+    ends = {"low": np.float32(0), "high": np.float32(most)}
+    return graph([1, 4, 5, 5], "c = Conv x w", "y = Clip c low high", w=WEIGHT, **ends)
 
 
 @pytest.mark.parametrize(("scheme", "least"), [("16a8w", 25.0), ("8a8w", 0.0)])
@@ -46,14 +53,7 @@ def test_8_bits_are_spread_over_what_was_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("most", [0.5, 6.0, 100.0])
 def test_a_clip_stays_where_it_cuts(tmp_path: Path, scheme: str, most: float) -> None:
     """It vanishes into the encoding, which must then end where it did."""
-    proto = graph(
-        [1, 4, 5, 5],
-        "c = Conv x w",
-        "y = Clip c low high",
-        w=WEIGHT,
-        low=np.float32(0),
-        high=np.float32(most),
-    )
+    proto = clipped(most)
     shop = workshop_with(proto, tmp_path, samples(2.0))
     made = quantised(shop, scheme)
     assert "Clip" not in [node.op_type for node in made.graph.node]
@@ -62,14 +62,7 @@ def test_a_clip_stays_where_it_cuts(tmp_path: Path, scheme: str, most: float) ->
 
 
 def test_a_given_range_beyond_the_clip_leaves_it_in(tmp_path: Path) -> None:
-    proto = graph(
-        [1, 4, 5, 5],
-        "c = Conv x w",
-        "y = Clip c low high",
-        w=WEIGHT,
-        low=np.float32(0),
-        high=np.float32(0.5),
-    )
+    proto = clipped(0.5)
     shop = workshop_with(proto, tmp_path, samples(2.0))
     shop.overrides["y"] = (0.0, 4.0, None)
     made = quantised(shop, "16a8w")

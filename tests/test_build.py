@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +27,10 @@ from hexport.packaging.manifest import CONTEXT_BINARY, CONTEXT_MODEL, CPU_MODEL,
 from hexport.quantization import plan
 from test_context_binary import qdq_conv
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 TARGET = "SM8650"
 NO_FLOAT = "SM7350"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One for all tests here: what one made serves the next."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setenv("HEXPORT_CACHE", str(folder))
-        yield folder
 
 
 @pytest.fixture(scope="module")

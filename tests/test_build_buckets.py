@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +23,10 @@ from hexport.model import Graph, TensorType
 from hexport.packaging.manifest import CONTEXT_BINARY, SOURCE_MODEL, Contract, Crop
 from hexport.runtime.padding import cut, pad, real_size
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 TARGET = "SM8650"
 Array = np.ndarray
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setenv("HEXPORT_CACHE", str(folder))
-        yield folder
 
 
 def graph_of(**inputs: tuple[int | str, ...]) -> Graph:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,12 @@ from hexport.model.dims import DimsConflict
 from hexport.packaging.manifest import CONTEXT_BINARY, Crop
 from hexport.verification.verb import verify
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 PAST, CHUNK = 8, 16
 """Places of the cache, and tokens that are read at once before the first is written."""
 TOTAL = "past + new"
 Array = np.ndarray
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setenv("HEXPORT_CACHE", str(folder))
-        yield folder
 
 
 def decoder() -> onnx.ModelProto:
@@ -43,14 +36,7 @@ def decoder() -> onnx.ModelProto:
         node("MatMul", ["e", "wk"], ["k"], name="key"),
         node("Concat", ["keys", "k"], ["all_keys"], name="append", axis=1),
         node("MatMul", ["e", "wq"], ["q"], name="query"),
-        node("Transpose", ["all_keys"], ["kt"], name="turn", perm=[0, 2, 1]),
-        node("MatMul", ["q", "kt"], ["scores"], name="scores"),
-        node("Cast", ["mask"], ["open"], name="open", to=TensorProto.FLOAT),
-        node("Sub", ["one", "open"], ["hidden"], name="hidden"),
-        node("Mul", ["hidden", "much"], ["bias"], name="bias"),
-        node("Unsqueeze", ["bias", "axis"], ["biases"], name="biases"),
-        node("Add", ["scores", "biases"], ["masked"], name="masked"),
-        node("Softmax", ["masked"], ["share"], name="share", axis=-1),
+        *sized.masked_shares("all_keys"),
         node("MatMul", ["share", "all_keys"], ["mixed"], name="mix"),
         node("MatMul", ["mixed", "wo"], ["y"], name="out"),
     ]

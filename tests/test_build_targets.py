@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,10 @@ from hexport.packaging.manifest import CONTEXT_BINARY, CONTEXT_MODEL, CPU_MODEL,
 from hexport.verification.failures import NotVerifiable
 from hexport.verification.verb import verify
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 CHIPS = ("SM8650", "SM8550", "SM7350")
 """Of three generations; the last has no float."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setenv("HEXPORT_CACHE", str(folder))
-        yield folder
 
 
 @pytest.fixture(scope="module")

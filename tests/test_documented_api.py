@@ -18,6 +18,8 @@ import small_models as small
 from hexport.onnxruntime.quantization import CalibrationDataReader, QuantType, quantize
 from hexport.onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config, qnn_preprocess_model
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 ort = onnxruntime
 QNN: Any = {"providers": ["QNNExecutionProvider"], "provider_options": [{"backend_path": "QnnHtp.dll"}]}
 FEEDS = {"input": np.ones((1, 3, 224, 224), np.float32)}
@@ -44,13 +46,6 @@ def small_net() -> onnx.ModelProto:
 def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small.save(small_net(), tmp_path / "model.onnx")
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HEXPORT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def truth(model: str = "model.onnx") -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,10 @@ from hexport.onnxruntime.quantization import CalibrationDataReader, QuantType, q
 from hexport.onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config, qnn_preprocess_model
 from hexport.toolchain import WorkerCrashed, WorkerError
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 CHIP = {"backend_path": "QnnHtp.dll", "soc_model": "SM8650"}
 ONES = {"x": np.ones((1, 3, 16, 16), np.float32)}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HEXPORT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture

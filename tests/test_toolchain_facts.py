@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_refused_before_any_work(
 
 @pytest.mark.parametrize(
     "specs",
-    [["onnxruntime-qnn"], ["onnxruntime-qnn>=2.3"], ["numpy==2.0.0"], ["../x==1"], ["--index-url==1"], []],
+    [["onnxruntime-qnn"], ["onnxruntime-qnn>=2.3"], ["numpy==2.0.0"], ["../x==1"], ["--user==1"], []],
 )
 def test_what_is_no_pin_is_a_usage_error(specs: list[str]) -> None:
     with pytest.raises(UsageError):

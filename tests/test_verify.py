@@ -26,14 +26,9 @@ from made_packages import edit
 from small_models import conv_relu
 from verified_packages import GAIN, build, expected, rows, saved
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 CHIP = "SM8650"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HEXPORT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -107,7 +107,8 @@ def remove(name: str, as_json: bool) -> int:
     """Remove a toolchain: what hexport made, and of any other interpreter the name alone."""
     from hexport.environments.keeping import remove as remove_toolchain
 
-    removed = remove_toolchain(name)
+    with telling(f"removing {name}") as say:
+        removed = remove_toolchain(name, say)
     if as_json:
         print_json(removed.to_json())
         return EXIT_OK

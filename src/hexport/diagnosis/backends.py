@@ -26,18 +26,17 @@ _CPU_FIX = (
 @dataclass(frozen=True)
 class _Backend:
     label: str
-    library: str
     purpose: str
     required: bool = False
 
 
 _BACKENDS = {
-    "htp": _Backend("HTP backend (NPU)", "QnnHtp", "it compiles for the NPU: hexport's main job", True),
-    "gpu": _Backend("GPU backend", "QnnGpu", "only --backend gpu needs it"),
-    "cpu": _Backend("QNN CPU backend", "QnnCpu", "hexport's reference is onnxruntime's own CPU provider"),
-    "saver": _Backend("Saver backend", "QnnSaver", "it records QNN calls for bug reports"),
-    "ir": _Backend("IR backend", "QnnIr", "it writes .dlc files"),
-    "given": _Backend("given backend library", "", "the library you asked about", True),
+    "htp": _Backend("HTP backend (NPU)", "it compiles for the NPU: hexport's main job", True),
+    "gpu": _Backend("GPU backend", "only --backend gpu needs it"),
+    "cpu": _Backend("QNN CPU backend", "hexport's reference is onnxruntime's own CPU provider"),
+    "saver": _Backend("Saver backend", "it records QNN calls for bug reports"),
+    "ir": _Backend("IR backend", "it writes .dlc files"),
+    "given": _Backend("given backend library", "the library you asked about", True),
 }
 
 
@@ -128,12 +127,14 @@ def _not_started(
     said = answer.failure or "it took no node of a model that every backend takes"
     found = f"{backend.label} does not start: {said}"
     silent = "onnxruntime raises nothing here and computes everything on the CPU"
-    taken = any(library.name == f"lib{backend.library}.so" for library in libraries.on_path)
+    known = facts.find_backend(answer.backend)
+    name = known.library if known else ""  # of a library that was given
+    taken = any(library.name == f"lib{name}.so" for library in libraries.on_path)
     if _NOT_A_PAIR in said or taken or answer.backend == "given":
         return Finding(
             answer.backend, bad, found, why=f"{_rule_statement()}; {silent}", fix=_pair_fix(answer, libraries)
         )
-    if backend.library and not libraries.in_package(backend.library):
+    if name and not libraries.in_package(name):
         return Finding(
             answer.backend,
             bad,

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hexport import facts
 from hexport.diagnosis import emulation
 from hexport.diagnosis.memory import available_memory
 from hexport.diagnosis.opencl import OpenCl, look_for_opencl
@@ -62,8 +63,8 @@ class Machine:
 
     @property
     def simulates(self) -> bool:
-        """Only the Linux x86_64 library carries the HTP simulator."""
-        return self.platform == "linux-x86_64"
+        """Whether the library for it carries the HTP simulator."""
+        return facts.simulates_npu(self.platform)
 
 
 def normal_arch(name: str) -> str:

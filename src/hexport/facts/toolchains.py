@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from hexport.facts.load import read_entries
+from hexport.facts.load import Release, read_entries
 from hexport.facts.versions import find_release, parse_version
 from hexport.records import RecordError
 
@@ -23,8 +23,6 @@ class Plugin:
     tested: str
     """The onnxruntime of that range that it is installed with."""
     pythons: tuple[str, ...]
-    platforms: tuple[str, ...]
-    """Where PyPI has a wheel of it."""
     backends: tuple[str, ...]
     """Whose library every wheel of it carries."""
     room_mb: int
@@ -41,9 +39,18 @@ class Plugin:
     @property
     def sdk(self) -> str:
         """The QNN SDK inside it."""
+        return self._release.sdk
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """Where there is a wheel of it."""
+        return self._release.platforms
+
+    @property
+    def _release(self) -> Release:
         release = find_release(self.version)
         assert release is not None
-        return release.sdk
+        return release
 
     def accepts(self, onnxruntime: str) -> bool:
         """Whether it works with that version of onnxruntime."""
