@@ -16,8 +16,6 @@ from onnx import helper
 import hexport
 import sized_models as sized
 import small_models as small
-from hexport.backend import context_model
-from hexport.building.order import COMPILED
 from hexport.building.verb import Built, build
 from hexport.building.wishes import SCHEMES
 from hexport.cli.build import command
@@ -291,4 +289,3 @@ def test_a_folder_that_holds_something_else_stays(conv: Path, tmp_path: Path) ->
 
 def test_what_is_known_without_loading_its_room_is_what_the_room_says() -> None:
     assert set(SCHEMES) == set(plan.SCHEMES)
-    assert COMPILED == context_model.OP

@@ -12,8 +12,7 @@ from typing import Any
 
 from hexport.backend.requests import AssignedNode
 from hexport.model.file import load, nodes
-
-OP = "EPContext"
+from hexport.model.labels import COMPILED_OP
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,8 @@ def read_context_model(path: Path) -> ContextModel:
     found = list(nodes(load(path).graph))
     return ContextModel(
         path,
-        tuple(_call(node) for node in found if node.op_type == OP.encode()),
-        tuple(_plain_node(node) for node in found if node.op_type != OP.encode()),
+        tuple(_call(node) for node in found if node.op_type == COMPILED_OP.encode()),
+        tuple(_plain_node(node) for node in found if node.op_type != COMPILED_OP.encode()),
     )
 
 

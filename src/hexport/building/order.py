@@ -16,6 +16,7 @@ from hexport.compiling.refusals import AlreadyCompiled
 from hexport.errors import UsageError
 from hexport.model import Graph, Model, read
 from hexport.model.dims import Shape
+from hexport.model.labels import COMPILED_OP
 from hexport.packaging.manifest import Number
 from hexport.packaging.writing import refuse_place
 from hexport.zoo.defaults import zoo_defaults
@@ -24,9 +25,6 @@ from hexport.zoo.models import PREFIX
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-COMPILED = "EPContext"
-"""The operator that calls a binary; ``backend`` has it too, but takes as long to load as all of this room."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ def _parse_frozen(
 
 
 def _refuse_compiled(source: Model, given: str) -> None:
-    if any(node.op == COMPILED for node in source.graph.walk()):
+    if any(node.op == COMPILED_OP for node in source.graph.walk()):
         raise AlreadyCompiled(
             f"{given} is compiled already",
             why="it calls a context binary (an EPContext node), which holds code for one chip and no model",

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hexport import zoo
-from hexport.backend.context_model import OP
 from hexport.compiling.channels_last import channels_last, turned_shapes
 from hexport.compiling.refusals import AlreadyCompiled
 from hexport.errors import UsageError
 from hexport.model import Model, read
 from hexport.model.dims import Shape, fix_shapes
+from hexport.model.labels import COMPILED_OP
 from hexport.zoo.models import PREFIX
 
 
@@ -87,7 +87,7 @@ def _listed(shape: Shape) -> str:
 
 
 def _refuse_compiled(model: Model, given: str) -> None:
-    if any(node.op == OP for node in model.graph.walk()):
+    if any(node.op == COMPILED_OP for node in model.graph.walk()):
         raise AlreadyCompiled(
             f"{given} is compiled already",
             why="it calls a context binary (an EPContext node), which holds code for one chip and no model",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from hexport.inspection.failures import NotInspectable
+from hexport.model.labels import COMPILED_OP
 from hexport.packaging.manifest import MANIFEST
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _kind_of_zip(path: Path) -> str:
 def _kind_of_onnx(path: Path) -> str:
     from hexport.model.file import load, nodes
 
-    calls = any(node.op_type == b"EPContext" for node in nodes(load(path).graph))
+    calls = any(node.op_type == COMPILED_OP.encode() for node in nodes(load(path).graph))
     return "ep_context" if calls else "onnx"
 
 

@@ -17,6 +17,7 @@ from hexport.errors import HexportError, UsageError
 from hexport.model import read
 from hexport.model.external import bring_along
 from hexport.model.file import load, nodes
+from hexport.model.labels import COMPILED_OP
 from hexport.onnxruntime.asking import Wish
 from hexport.onnxruntime.contexts import Compiled
 from hexport.onnxruntime.fallback import warn
@@ -149,7 +150,7 @@ def _publish(contexts: Sequence[Path], files: Sequence[Path], *, embed: bool) ->
         for node in nodes(proto.graph):
             attributes = {bytes(a.name): a for a in node.attribute}
             cache = attributes.get(b"ep_cache_context")
-            if node.op_type != b"EPContext" or cache is None or not cache.s:
+            if node.op_type != COMPILED_OP.encode() or cache is None or not cache.s:
                 continue
             binaries.add(os.fsdecode(bytes(cache.s)))
             cache.s = _whole(context, bytes(cache.s)) if embed else name.encode()

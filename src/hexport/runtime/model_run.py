@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from hexport import facts, zoo
 from hexport.backend.calling import PROVIDER
-from hexport.backend.context_model import OP
 from hexport.backend.running import Results, run_on_cpu, run_on_htp
 from hexport.errors import UsageError
 from hexport.model import Model, read
+from hexport.model.labels import COMPILED_OP
 from hexport.model.staging import stage
 from hexport.packaging.manifest import Contract, Tensor
 from hexport.runtime.choosing import AUTO, CPU, SIMULATOR
@@ -36,7 +36,7 @@ def run_model(
     source = read(zoo.resolve(model))
     reception = Reception(_contract(source))
     requests = [reception.take(sample).arrays for sample in samples]
-    compiled = any(node.op == OP for node in source.graph.walk())
+    compiled = any(node.op == COMPILED_OP for node in source.graph.walk())
     if backend in (AUTO, CPU):
         if compiled:
             raise UsageError(

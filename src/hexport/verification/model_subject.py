@@ -10,11 +10,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from hexport import facts, zoo
-from hexport.backend.context_model import OP
 from hexport.errors import UsageError
 from hexport.inspection.context_model import inspect_context_model
 from hexport.model import Graph, Model, TensorType, read
 from hexport.model.dims import Shape, fix_shapes
+from hexport.model.labels import COMPILED_OP
 from hexport.model.staging import stage
 from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
@@ -109,7 +109,7 @@ def open_model(
 
 
 def is_compiled(source: Model) -> bool:
-    return any(node.op == OP for node in source.graph.walk())
+    return any(node.op == COMPILED_OP for node in source.graph.walk())
 
 
 def _chip_of(path: Path, asked: facts.Soc | None, limits: Limits) -> facts.Soc:

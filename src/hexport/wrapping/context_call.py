@@ -13,6 +13,7 @@ from typing import Any
 
 from hexport.backend.context_binary import ContextGraph, ContextTensor
 from hexport.errors import HexportError
+from hexport.model.labels import COMPILED_OP
 from hexport.model.onnx_proto import message_class
 
 _INT, _STRING = 2, 3
@@ -45,7 +46,7 @@ def call_of(
     node = model.graph.node.add(
         # Before partition_name there was only the node's name to find the graph by.
         name=graph.name.encode(),
-        op_type=b"EPContext",
+        op_type=COMPILED_OP.encode(),
         domain=b"com.microsoft",
         input=[tensor.name.encode() for tensor in graph.inputs],
         output=[tensor.name.encode() for tensor in graph.outputs],
