@@ -27,6 +27,7 @@ from hexport.preparation.freezing import parse_frozen
 from hexport.preparation.large_bench import LargeBench
 from hexport.preparation.outcome import Preparation, find_pins
 from hexport.preparation.pipeline import RuleSource, Standing, clean, improve, stand
+from hexport.preparation.ranges import Finding
 from hexport.preparation.repro import save_repro
 from hexport.preparation.rescue import rescue
 from hexport.preparation.samples import Samples, find_samples
@@ -80,7 +81,11 @@ def prepare(
     with _folder(source, output) as folder:
         bench = _workbench(source, judge, shapes, values, samples, folder, limits or Limits())
         before = stand(bench, bench.model)
-        after, dangers = _improve(bench, chosen, clean(bench, chosen, before), samples, notes)
+        after, found = _improve(bench, chosen, clean(bench, chosen, before), samples, notes)
+        # A wrong number on a twin says nothing of the chip; a compiler that fails may well do so for both.
+        if judge == soc or after.failure is not None:
+            after = rescue(bench, after, _RESCUE_SECONDS)
+        dangers = _look_again(bench, found, notes)
         result = _labelled(bench.model, source)
         save(result, output)
         repro = save_repro(bench, after, output, _REDUCE_SECONDS)
@@ -129,8 +134,8 @@ def _notes(source: Model, samples: Samples) -> list[str]:
 
 def _improve(
     bench: Workbench, chosen: RuleSource, standing: Standing, samples: Samples, notes: list[str]
-) -> tuple[Standing, tuple[Fp16Danger, ...]]:
-    """Apply the rules, and look before and after at what fp16 cannot hold."""
+) -> tuple[Standing, Sequence[Finding]]:
+    """Apply the rules, after a look at what fp16 cannot hold."""
     is_float = standing.verdict is None or standing.verdict.scheme == "fp16"
     try:
         found = fp16_watch.look(bench) if is_float and samples.values else ()
@@ -139,12 +144,17 @@ def _improve(
         found = ()
     # Ranges of random numbers would mislead the rules that choose a scale by them.
     after = improve(bench, _with_ranges(chosen, bench) if samples.real else chosen, standing)
-    after = rescue(bench, after, _RESCUE_SECONDS)
+    return after, found
+
+
+def _look_again(
+    bench: Workbench, found: Sequence[Finding], notes: list[str]
+) -> tuple[Fp16Danger, ...]:
     try:
-        return after, fp16_watch.look_again(bench, found)
+        return fp16_watch.look_again(bench, found)
     except HexportError as error:
         notes.append(fp16_watch.not_measured(error))
-        return after, ()
+        return ()
 
 
 def _with_ranges(chosen: RuleSource, bench: Workbench) -> RuleSource:
