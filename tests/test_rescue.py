@@ -23,6 +23,7 @@ from hexport.preparation.pipeline import stand
 from hexport.preparation.rescue import rescue, rescue_model
 from hexport.preparation.tensors import compute_tensors
 from hexport.preparation.trials import Trials
+from hexport.preparation.verb import prepare
 from hexport.preparation.workbench import Workbench
 from hexport.preparation.wrong_runs import _turn
 from hexport.rewrite.applying import infer_shapes
@@ -180,3 +181,16 @@ def test_nearness() -> None:
     assert nearness({"y": np.array([1.0], np.float32)}, tenth) == pytest.approx(20, abs=0.01)
     # −∞ on one output is not made good by the other.
     assert nearness({"a": numbers, "y": np.array([3])}, {"a": numbers, "y": np.array([4])}) == -math.inf
+
+
+@pytest.mark.parametrize(("chip", "pins"), [("SM8650", 1), ("SM7350", 0)])
+def test_a_chip_without_float_is_not_pinned_for_its_twins_arithmetic(
+    chip: str, pins: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "float_twin", lambda _: TARGET)
+    proto, sample = rounded()
+    model = small.save(proto, tmp_path / "m.onnx")
+    calib = tmp_path / "samples.npz"
+    np.savez(calib, x=sample["x"][None])
+    prepared = prepare(model, output=tmp_path / "p.onnx", target=chip, calib=calib)
+    assert len(prepared.pins) == pins
