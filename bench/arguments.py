@@ -26,3 +26,10 @@ def chip(text: str) -> str:
         return facts.find_target(text).chip
     except HexportError as error:
         raise argparse.ArgumentTypeError(error.what) from error
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)

@@ -1,7 +1,7 @@
 """The zoo through ``hexport build``, and the bare steps of it done by hand, in one run.
 
     python bench/build.py [--models a,b] [--schemes auto,fp16] [--target SM8650] [--resume]
-                          [--without buckets,hand]
+                          [--without buckets,hand] [--jobs 2]
 
 Each model is built from nothing with an empty cache, and again with what the first build kept: ``auto`` with
 the zoo's calibration inputs, ``fp16`` without any. By hand is what ONNX Runtime's documentation says: shapes
@@ -22,6 +22,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -29,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import hexport
-from arguments import chip, listed
+from arguments import chip, listed, positive
 from build_buckets import DONE, binaries, has_buckets, measure_buckets
 from build_report import OURS, Measured, Results, show
 from command import run_hexport, why
@@ -59,11 +60,14 @@ def main() -> None:
     file = RESULTS / ("build-some.json" if options.models else "build.json")
     results = Results.begin(file, _settings(options), resume=options.resume)
     _as_installed()
-    for name in names:
-        for scheme in options.schemes:
-            if not results.has(name, scheme):
-                print(f"{name} {scheme} …", file=sys.stderr, flush=True)
-                results.add(_measured(name, scheme, options))
+    left = [(name, scheme) for name in names for scheme in options.schemes if not results.has(name, scheme)]
+    # Processes, because the empty cache of a build is a variable of the environment.
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for done in as_completed([pool.submit(_measured, *each, options) for each in left]):
+            measured = done.result()
+            results.add(measured)
+            told = measured.failure or f"{measured.first_seconds:.0f} s"
+            print(f"{measured.model} {measured.scheme}: {told}", file=sys.stderr, flush=True)
     show([run for run in results.runs if run.model in names and run.scheme in options.schemes])
     print(f"written: {file.parent.name}/{file.name}", file=sys.stderr)
 
@@ -77,6 +81,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--target", type=chip, default="SM8650")
     parser.add_argument("--limit", type=float, default=7200.0, metavar="SECONDS", help="for each process")
     parser.add_argument("--without", type=listed(PARTS), default=[], metavar="A,B", help="leave these out")
+    parser.add_argument(
+        "--jobs", type=positive, default=1, help="builds at a time; more than 1 spoils the times"
+    )
     parser.add_argument("--resume", action="store_true", help="keep what the JSON file has")
     return parser.parse_args()
 

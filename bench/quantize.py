@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
-from arguments import chip, listed
+from arguments import chip, listed, positive
 from fixed_shapes import fix_shapes
 from hexport import facts, zoo
 from quantize_case import CALIBRATION, Case
@@ -65,23 +65,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--models", type=listed(zoo.names()), metavar="A,B", help="all by default")
     parser.add_argument("--schemes", type=listed(SCHEMES), default=list(SCHEMES), metavar="A,B")
     parser.add_argument("--target", type=chip, default="SM8650")
-    parser.add_argument("--test-samples", type=_positive, default=3, metavar="N")
-    parser.add_argument("--task-samples", type=_positive, metavar="N", help="for the task's figures, at most")
+    parser.add_argument("--test-samples", type=positive, default=3, metavar="N")
+    parser.add_argument("--task-samples", type=positive, metavar="N", help="for the task's figures, at most")
     parser.add_argument("--effort", choices=("fast", "normal", "high"), default="normal")
     parser.add_argument("--prepared", type=Path, metavar="FOLDER", help="keep prepared models here")
     parser.add_argument("--limit", type=float, default=3600.0, metavar="SECONDS", help="for each process")
     parser.add_argument(
-        "--jobs", type=_positive, default=1, help="models at a time; more than 1 spoils the times"
+        "--jobs", type=positive, default=1, help="models at a time; more than 1 spoils the times"
     )
     parser.add_argument("--resume", action="store_true", help="keep what the JSON file has")
     parser.add_argument("--efforts", action="store_true", help="only the table of --effort fast")
     return parser.parse_args()
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
-    return int(text)
 
 
 def _settings(options: argparse.Namespace) -> dict[str, object]:
