@@ -13,7 +13,7 @@ from hexport.backend.running import run_on_cpu
 from hexport.model import read
 from hexport.observe.check import check_and_run
 from hexport.observe.comparing import compare
-from hexport.quantization.outcome import finite
+from hexport.observe.decibels import finite
 from hexport.toolchain import Limits
 from plain_runs import one_line
 from quantize_report import Measured
