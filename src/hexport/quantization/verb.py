@@ -17,7 +17,7 @@ from hexport.errors import UsageError
 from hexport.model.dims import Shape
 from hexport.model.reference import cpu_session, run_each
 from hexport.preparation.saving import save
-from hexport.quantization.candidates import EFFORTS, Candidate, Effort, recipes_named
+from hexport.quantization.candidates import EFFORTS, Candidate, Effort, Trial, recipes_named
 from hexport.quantization.data import CalibrationData
 from hexport.quantization.fitting_model import fit_for_integers
 from hexport.quantization.holding_out import Part, too_few
@@ -123,7 +123,7 @@ def quantize(
                 *ready.data.notes,
                 *_few(ready.data),
                 *_unseen(best),
-                *_untouched(scheme, best),
+                *_untouched(scheme, best, search.tried),
                 *unmeasured,
                 *_much_float(scheme, shares.get(str(FLOAT), 0.0)),
             ),
@@ -197,9 +197,11 @@ def _much_float(scheme: str, share: float) -> list[str]:
     return [f"{100 * share:.0f} % of the multiply-accumulates stay fp16: within a tenth it was of no use"]
 
 
-def _untouched(scheme: str, best: Candidate) -> list[str]:
+def _untouched(scheme: str, best: Candidate, tried: Sequence[Trial]) -> list[str]:
     if scheme in ("fp16", "auto") or any(p.activation is not None for p in best.plan.precisions.values()):
         return []
+    if len({trial.float_nodes for trial in tried}) > 1:
+        return ["no node of the model is in integers: whatever was tried in them was of no use"]
     return ["no node of the model is in integers: it has no float32 operators that the NPU has in them"]
 
 
