@@ -10,7 +10,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from onnx import helper
 
+import small_models as small
 from hexport.quantization.kept_observations import kept_histograms
 from hexport.quantization.observing import observe
 from hexport.quantization.verb import quantize
@@ -65,3 +67,21 @@ def test_candidates_may_be_compared_side_by_side(tmp_path: Path, executor: Execu
         )
         outputs.append(output.read_bytes())
     assert outputs[0] == outputs[1]
+
+
+def test_operands_that_tell_shapes_may_be_many(tmp_path: Path) -> None:
+    """A Split into a hundred: its sizes are more than what onnx-ir leaves in a model by itself."""
+    parts = [f"part{number}" for number in range(100)]
+    proto = small.model(
+        [
+            helper.make_node("Split", ["x", "sizes"], parts, axis=0),
+            helper.make_node("Sum", parts, ["y"]),
+        ],
+        [small.value("x", [100, 4])],
+        [small.value("y", [1, 4])],
+        [small.constant("sizes", np.ones(100, np.int64))],
+    )
+    model = ir.from_proto(proto)
+    infer_shapes(model)
+    x = np.arange(400, dtype=np.float32).reshape(100, 4)
+    assert observe(model, [{"x": x}], tmp_path)["y"].high == x.sum(0).max()

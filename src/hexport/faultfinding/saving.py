@@ -6,6 +6,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from hexport.model.external import LEAST_OUTSIDE
 from hexport.model.file import MAX_PROTOBUF, TooLarge
 
 _STRUCTURE = 2**26
@@ -17,7 +18,7 @@ def save_for_worker(model: ir.Model, path: Path) -> None:
     if _fits(model):
         ir.save(model, path)
     else:
-        ir.save(model, path, external_data=f"{path.name}.data")
+        ir.save(model, path, external_data=f"{path.name}.data", size_threshold_bytes=LEAST_OUTSIDE)
 
 
 def save_whole(model: ir.Model, path: Path) -> None:

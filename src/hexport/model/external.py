@@ -12,6 +12,8 @@ from hexport.model.onnx_proto import message_class
 from hexport.model.reading import Model
 
 _FOLDER = "external_data"
+LEAST_OUTSIDE = 2**16
+"""Smaller tensors stay in the model: shape inference needs the values of some, and does not look outside."""
 
 
 def external_bytes(model: Model) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from hexport.errors import UsageError
+from hexport.model.external import LEAST_OUTSIDE
 
 LARGE = 2**30
 """Weights of more than 1 GB do not go into the ONNX file: protobuf ends at 2 GB, and copies it thrice."""
@@ -22,7 +23,7 @@ def save(model: ir.Model, output: Path) -> None:
     except OSError as error:
         raise _unwritable(output, error) from error
     try:
-        ir.save(model, part / output.name, external_data=data)
+        ir.save(model, part / output.name, external_data=data, size_threshold_bytes=LEAST_OUTSIDE)
         # The data first: a model without its data is worse than data without a model.
         for name in filter(None, (data, output.name)):
             (part / name).replace(output.with_name(name))

@@ -147,9 +147,7 @@ def _improve(
     return after, found
 
 
-def _look_again(
-    bench: Workbench, found: Sequence[Finding], notes: list[str]
-) -> tuple[Fp16Danger, ...]:
+def _look_again(bench: Workbench, found: Sequence[Finding], notes: list[str]) -> tuple[Fp16Danger, ...]:
     try:
         return fp16_watch.look_again(bench, found)
     except HexportError as error:

@@ -14,6 +14,7 @@ from typing import Any
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from hexport.model.external import LEAST_OUTSIDE
 from hexport.model.reference import cpu_session
 from hexport.quantization.histogram import Histogram
 from hexport.rewrite.values import constant, fixed_shape
@@ -74,5 +75,5 @@ def exposed_session(model: ir.Model, names: Sequence[str], path: Path) -> Any:
     wanted = set(names)
     copy.graph.outputs[:] = [value for node in copy.graph for value in node.outputs if value.name in wanted]
     # Weights beside it are written one by one and mapped; inside they would be in memory three times over.
-    ir.save(copy, path, external_data=f"{path.name}.data")
+    ir.save(copy, path, external_data=f"{path.name}.data", size_threshold_bytes=LEAST_OUTSIDE)
     return cpu_session(path, hoard=False)
