@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 BINS = 2048
-_MOST = 16384
+_MOST, _LEAST = 16384, 1024
 """Numbers of one array that are counted: of more, so many at random, and all that lie beyond those."""
+_HALVED_AFTER = 32
+"""So many arrays tell what a tensor is like; of later ones half as many numbers are counted, and so on."""
 
 
 class Histogram:
@@ -26,6 +28,7 @@ class Histogram:
         self.infinite = False
         """Whether an infinity or NaN was met; no integer stands for those."""
         self.counts: NDArray[np.int64] = np.zeros(BINS, np.int64)
+        self._arrays = 0
 
     def add(self, values: NDArray[Any]) -> None:
         """Count the finite ones among ``values``."""
@@ -41,13 +44,19 @@ class Histogram:
             low, high = float(flat.min()), float(flat.max())
         self._widen(min(low, self.low), max(high, self.high))
         self.low, self.high = min(low, self.low), max(high, self.high)
-        if flat.size <= _MOST:
+        most = max(_MOST >> self._arrays // _HALVED_AFTER, _LEAST)
+        self._arrays += 1
+        if flat.size <= most:
             self._count(flat, 1)
             return
-        body = flat[_some_of(flat.size)]
-        self._count(body, flat.size // _MOST)
+        body = flat[_some_of(flat.size, most)]
+        self._count(body, flat.size // most)
         # Outliers are few, and what cutting them off costs is theirs alone: none may be missed.
-        self._count(flat[(flat < body.min()) | (flat > body.max())], 1)
+        least, largest = body.min(), body.max()
+        if low < least:
+            self._count(flat[flat < least], 1)
+        if high > largest:
+            self._count(flat[flat > largest], 1)
 
     def _count(self, flat: NDArray[Any], times: int) -> None:
         places = np.floor(flat * np.float32(1 / self.width)).astype(np.int64) - self.first
@@ -97,6 +106,6 @@ class Histogram:
 
 
 @lru_cache(maxsize=256)
-def _some_of(size: int) -> NDArray[np.int64]:
+def _some_of(size: int, most: int) -> NDArray[np.int64]:
     """Places in an array of this size, the same every time."""
-    return np.random.default_rng(size).integers(size, size=_MOST)
+    return np.random.default_rng(size).integers(size, size=most)
