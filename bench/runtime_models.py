@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +56,26 @@ def ones(session: Session) -> dict[str, Any]:
     }
 
 
-def cpu_package(folder: Path) -> Path:
-    """y = Relu(x) of any length, for the CPU alone: what is measured is the way there and back."""
-    if (folder / "relu").is_dir():
-        return folder / "relu"
-    with package_aside(folder / "relu") as place:
+def cpu_package(folder: Path, steps: int = 0) -> Path:
+    """y = Relu(x) of any length, for the CPU alone: what is measured is the way there and back.
+
+    ``steps`` of sines before it make it work: sin(… sin(x)), of which Relu is taken.
+    """
+    package = folder / f"relu-{steps}"
+    if package.is_dir():
+        return package
+    names = ["x", *(f"x{number}" for number in range(1, steps + 1)), "y"]
+    nodes = [
+        helper.make_node("Relu" if out == "y" else "Sin", [taken], [out], name=f"to_{out}")
+        for taken, out in pairwise(names)
+    ]
+    with package_aside(package) as place:
         (place / "models").mkdir()
-        _save(place / "models/cpu.onnx", [helper.make_node("Relu", ["x"], ["y"], name="relu")], ["n"], [])
+        _save(place / "models/cpu.onnx", nodes, ["n"], [])
         tensors = [(m.Tensor(name, "float32", ("n",)),) for name in "xy"]
         entry = artefact(place, "models/cpu.onnx", m.CPU_MODEL)
         source = m.Source("relu.onnx", 1, hashlib.sha256(b"").hexdigest())
         made = m.Toolchain("", "", "", "")
         contract = m.Contract(*tensors)
         write_manifest(place, Manifest(source, "fp32", contract, (), (), (entry,), (), made, ()))
-    return folder / "relu"
+    return package

@@ -8,13 +8,14 @@ import random
 import signal
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import hexport
-from hexport.runtime.failures import RunError
+from hexport.errors import HexportError
 from hexport.runtime.loading import load
 from hexport.runtime.session import Session
 from hexport.runtime.shared_region import PREFIX
@@ -30,12 +31,11 @@ _SLOW_SECONDS = 3.0
 def kills(folder: Path, requests: int, count: int) -> dict[str, Any]:
     """Requests by several threads while the worker is killed at random."""
     package = cpu_package(folder)
-    _under_fire(
-        package, max(1, requests // 10), 1
-    )  # what stays loaded, and the heaps of threads, are there now
-    before, memory, started = _open_files(), _resident_mb(), time.perf_counter()
+    # What stays loaded, and the heaps of threads, are there now.
+    _under_fire(package, max(1, requests // 10), 1)
+    before, memory, started = present(), resident_mb(), time.perf_counter()
     fired = _under_fire(package, requests, count)
-    took, left, growth = time.perf_counter() - started, _left(before), _resident_mb() - memory
+    took, left, growth = time.perf_counter() - started, left_over(before), resident_mb() - memory
     answered = fired["wrong"] == 0 and fired["right"] + fired["typed_errors"] == requests
     whole = answered and fired["kills"] == count
     return {
@@ -56,13 +56,13 @@ def _under_fire(package: Path, requests: int, count: int) -> dict[str, int]:
             return bool(np.array_equal(session.run({"x": x})["y"], np.maximum(x, 0)))
 
         futures = [threads.submit(ask, seed) for seed in range(requests)]
-        killed = _kill(session, futures, count)
-        right, lost, wrong = _counted(futures)
+        killed = kill_at_random(session, futures, count)
+        right, lost, wrong = counted(futures)
         rebuilt = session.describe().rebuilt
     return {"kills": killed, "right": right, "typed_errors": lost, "wrong": wrong, "rebuilt": rebuilt}
 
 
-def _kill(session: Session, futures: list[Future[bool]], count: int) -> int:
+def kill_at_random(session: Session, futures: list[Future[bool]], count: int) -> int:
     """Spread over the requests; each kill is of a worker that was not killed before."""
     rng, killed = random.Random(0), set[int]()
     for number in range(count):
@@ -71,22 +71,22 @@ def _kill(session: Session, futures: list[Future[bool]], count: int) -> int:
             time.sleep(0.002)
         time.sleep(rng.uniform(0, 0.02))
         while not all(future.done() for future in futures):
-            pid = session.worker_pid()
-            if pid and pid not in killed:
-                os.kill(pid, signal.SIGKILL)
-                killed.add(pid)
+            alive = [pid for pid in session.worker_pids() if pid not in killed]
+            if alive:
+                os.kill(alive[0], signal.SIGKILL)
+                killed.add(alive[0])
                 break
             time.sleep(0.002)
     return len(killed)
 
 
-def _counted(futures: list[Future[bool]]) -> tuple[int, int, int]:
+def counted(futures: list[Future[bool]]) -> tuple[int, int, int]:
     """Right, lost with a typed error, wrong. Any other error is a fault of the benchmark's subject."""
     right = lost = wrong = 0
     for future in futures:
         try:
             answer = future.result(600)
-        except RunError:
+        except HexportError:
             lost += 1
             continue
         right, wrong = right + answer, wrong + (not answer)
@@ -107,15 +107,15 @@ def leak(folder: Path, models: list[str]) -> dict[str, Any]:
         _load_once(package, "simulator", isolate=False)
         if time.perf_counter() - started > _SLOW_SECONDS:
             slow.add(package)
-    before, memory = _open_files(), []
+    before, memory = present(), []
     for _ in range(_ROUNDS):
         for number, package in enumerate(packages):
             _load_once(package, "cpu", isolate=number % 5 == 4)
             if package not in slow:
                 _load_once(package, "simulator", isolate=number % 5 == 3)
         gc.collect()
-        memory.append(round(_resident_mb(), 1))
-    growth, left = memory[-1] - memory[1], _left(before)
+        memory.append(round(resident_mb(), 1))
+    growth, left = memory[-1] - memory[1], left_over(before)
     return {
         "packages": len(packages),
         "loads": _ROUNDS * (2 * len(packages) - len(slow)),
@@ -132,22 +132,32 @@ def _load_once(package: Path, backend: str, *, isolate: bool) -> None:
         session.run(ones(session))
 
 
-def _open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+@dataclass(frozen=True)
+class Present:
+    """What there is before something is measured; regions of other programs among it."""
+
+    open_files: int
+    shared: frozenset[str]
 
 
-def _left(before: int) -> dict[str, int]:
+def present() -> Present:
+    files = len(list(Path("/proc/self/fd").iterdir()))
+    return Present(files, frozenset(path.name for path in Path("/dev/shm").glob(f"{PREFIX}*")))
+
+
+def left_over(before: Present) -> dict[str, int]:
     """What should not be there any more."""
     gc.collect()
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    now = present()
     return {
         "processes": len(children),
-        "shared_files": len(list(Path("/dev/shm").glob(f"{PREFIX}*"))),
-        "more_open_files": _open_files() - before,
+        "shared_files": len(now.shared - before.shared),
+        "more_open_files": now.open_files - before.open_files,
     }
 
 
-def _resident_mb() -> float:
+def resident_mb(pid: int | str = "self") -> float:
     gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from older_toolchain import older  # noqa: F401 - a fixture
+
 # A machine under load is slow, not wrong.
 settings.register_profile("hexport", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hexport")

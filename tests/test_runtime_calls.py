@@ -69,8 +69,7 @@ def test_closing_ends_the_sessions_of_single_calls() -> None:
     session = quietly(rows(), "simulator", isolate=True)
     session.run({"x": X}, priority="low")
     (sibling,) = session._siblings.all()
-    pid = sibling.worker_pid()
-    assert pid
+    (pid,) = sibling.worker_pids()
     session.close()
     assert not Path(f"/proc/{pid}").exists()
     with pytest.raises(SessionClosed):

@@ -13,12 +13,12 @@ import pytest
 
 from hexport import facts
 from hexport.errors import HexportError
-from hexport.runtime import engine
+from hexport.runtime import engine, house
 from hexport.runtime.engine import InProcess
 from hexport.runtime.failures import EngineLost, InferenceFailed
 from hexport.runtime.isolated import Isolated
-from hexport.runtime.planning import Part
-from hexport.runtime.shared_region import Region
+from hexport.runtime.parts import Part
+from hexport.toolchain import WorkerCrashed
 from hexport.toolchain.serving import JobError
 
 
@@ -207,25 +207,33 @@ def test_other_errors_are_not_tried_again(group: InProcess, monkeypatch: pytest.
     assert group.rebuilt == 0
 
 
-class _FakeHouse:
-    """A worker that has made its sessions anew ``rebuilt`` times when it answers."""
+class _FakeWorker:
+    """Has made its sessions anew so many times when it answers, and dies after the last."""
+
+    pid = 0
 
     def __init__(self, answers: list[int]) -> None:
-        self.region, self.rebuilt, self._answers = Region.create(1), 0, answers
+        self._answers = answers
 
-    def call(self, job: str, _: dict[str, Any]) -> dict[str, Any]:
-        return {"outputs": [], "needed": 0, "rebuilt": self._answers.pop(0)} if job == "run" else {}
+    def call(self, job: str, _: dict[str, Any], **__: Any) -> dict[str, Any]:
+        if job != "run":
+            return {}
+        if not self._answers:
+            raise WorkerCrashed("it died")
+        return {"outputs": [], "counts": [0, self._answers.pop(0), 0]}
 
     def close(self) -> None:
-        self.region.close()
+        pass
 
 
-def test_losses_inside_a_worker_are_counted() -> None:
+def test_losses_inside_a_worker_are_counted_and_so_are_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    lives = [[0, 1, 1], [0, 2, 2, 2]]
+    monkeypatch.setattr(house, "Worker", lambda *_, **__: _FakeWorker(lives.pop(0)))
     alone = Isolated()
-    for answers in ([0, 1, 1], [0, 2]):
-        alone._houses.append(_FakeHouse(list(answers)))  # type: ignore[arg-type]
-        for _ in answers:
-            alone.run("part", {}, {})
-        alone._end_house()
-    assert alone.rebuilt == 3
+    alone.add([Part("part", "m.onnx")])
+    counted = []
+    for _ in range(6):
+        alone.run("part", {}, {})
+        counted.append(alone.rebuilt)
+    assert counted == [0, 1, 1, 2, 4, 4]
     alone.close()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +129,33 @@ def test_names_of_files_that_are_no_text_pass() -> None:
     assert protocol.read(stream) == Message("job", {"path": name})
 
 
+def ended(data: bytes) -> tuple[int, list[Message], str]:
+    """How a real worker ends that is sent these bytes, what it said, and what it complained about."""
+    command = [sys.executable, "-m", "hexport.environments.jobs"]
+    done = subprocess.run(command, input=data, capture_output=True, check=False, timeout=120)
+    stream, said = io.BytesIO(done.stdout), []
+    while (message := protocol.read(stream)) is not None:
+        said.append(message)
+    return done.returncode, said, done.stderr.decode()
+
+
+@settings(max_examples=12)
+@given(spoiled())
+def test_a_worker_that_is_sent_nonsense_says_so_and_ends(rest: bytes) -> None:
+    """Without a traceback, and with an exit code of its own."""
+    code, (hello, first, *others), complaints = ended(job(0, "look", {}) + rest)
+    assert (hello.kind, first.kind, complaints) == ("hello", "result", "")
+    assert code == (3 if others and others[-1].kind == "refused" else 0)
+    clean, expected = answers(rest)
+    assert clean == (code == 0)
+    assert [other.kind for other in others] == [message.kind for message in expected]
+
+
+def test_a_worker_that_is_sent_nothing_ends_well() -> None:
+    code, said, complaints = ended(b"")
+    assert (code, [message.kind for message in said], complaints) == (0, ["hello"], "")
+
+
 HELLO = protocol.encode(Message("hello", {"python": "3.11.0", "pid": 1}))
 
 
@@ -179,6 +208,23 @@ def test_the_parent_says_what_was_wrong(tmp_path: Path, said: bytes, why: str) -
         ask_impostor(said, stays=True, folder=tmp_path)
     assert why in caught.value.why
     assert ask_impostor(HELLO + RESULT, stays=True, folder=tmp_path) == {"a": 1}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the impostor is a shell script")
+def test_a_worker_that_talks_without_end_is_not_listened_to(tmp_path: Path) -> None:
+    (tmp_path / "said").write_bytes(HELLO)
+    script = tmp_path / "python"
+    script.write_text(f"#!/bin/sh\nwhile cat '{tmp_path}/said'; do :; done\n")
+    script.chmod(0o755)
+    chatty = Interpreter("chatty", str(script), "linux-x86_64")
+    with Worker("hexport.any", tmp_path / "log", python=chatty) as worker:
+        deadline = time.monotonic() + 60
+        while worker._replies.qsize() < 4 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        assert worker._replies.qsize() == 4  # two too many, that it was so, and the end
+        with pytest.raises(WorkerProtocolError):
+            worker.call("job", {})
 
 
 def test_a_job_that_is_too_large_is_never_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,6 @@ from hexport import facts
 from hexport.environments import adding
 from hexport.environments.choosing import using
 from hexport.environments.record import Toolchain
-from toolchain_standins import other_pythons
-
-OLDER = "2.3.0"
-"""The last release for Linux with the QNN CPU backend; it does not work with hexport's own onnxruntime."""
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +33,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def mine(data: Path) -> Toolchain:
     """This very interpreter, by a name: same packages, but started the other way."""
     return adding.add("mine", python=sys.executable).toolchain
-
-
-@pytest.fixture(scope="module")
-def older(data: Path) -> Toolchain:
-    """Fetched from the index, in another Python if there is one."""
-    python = next(iter(other_pythons((3, 11), (3, 14))), None)
-    return adding.add(f"onnxruntime-qnn=={OLDER}", python=python).toolchain
 
 
 def test_check_is_the_same_through_a_name(mine: Toolchain, tmp_path: Path) -> None:
@@ -73,23 +62,6 @@ def test_run_on_the_simulator_of_a_toolchain(mine: Toolchain, tmp_path: Path) ->
         assert plain.files == there.files
         for output in plain.files:
             np.testing.assert_array_equal(plain[output], there[output])
-
-
-def test_another_release_in_another_python(older: Toolchain) -> None:
-    plugin = facts.find_plugin(OLDER)
-    assert plugin is not None
-    assert older.packages["onnxruntime-qnn"] == OLDER
-    assert older.packages["onnxruntime"] == plugin.tested
-    assert older.state == "ok"
-    if other_pythons((3, 11), (3, 14)):
-        assert older.python_version.rpartition(".")[0] != ".".join(map(str, sys.version_info[:2]))
-    states = {one.backend: one for one in older.backends}
-    carried = {backend for backend, one in states.items() if one.state != "absent"}
-    assert carried == set(plugin.backends)
-    if older.platform == "linux-x86_64":
-        works = {backend for backend, one in states.items() if one.state == "works"}
-        assert works == {"htp", "cpu", "saver", "ir"}
-        assert states["gpu"].why
 
 
 def test_what_the_installed_release_carries_is_what_the_table_says(mine: Toolchain) -> None:

@@ -26,13 +26,13 @@ from hexport.cli.output import console, json_option, print_json, telling
 @click.option("--samples", is_flag=True, help="The leading axis of every array counts samples.")
 @click.option(
     "--backend",
-    type=click.Choice(["auto", "npu", "simulator", "gpu", "cpu"]),
+    type=click.Choice(["auto", "npu", "simulator", "gpu", "cpu", "qnn-cpu"]),
     default="auto",
     show_default=True,
-    help="auto: the NPU; the CPU on a machine without one.",
+    help="auto: the NPU; the CPU on a machine without one. qnn-cpu: QNN's reference, for a MODEL.",
 )
 @target_option(required=False)
-@click.option("--no-cpu", is_flag=True, help="Inputs that fit nothing compiled are an error.")
+@click.option("--no-cpu", is_flag=True, help="What would run on the CPU beside the backend is an error.")
 @click.option("--in-process", is_flag=True, help="Without a worker: a native crash ends hexport.")
 @click.option("--performance", metavar="MODE", help="burst, balanced, power_saver, …")
 @click.option("--priority", metavar="P", help="low, normal, high, …")
@@ -42,6 +42,7 @@ from hexport.cli.output import console, json_option, print_json, telling
 @click.option("--bench", is_flag=True, help="Measure: load, first, warm, throughput, memory.")
 @click.option("--runs", type=click.IntRange(min=1), default=50, show_default=True, help="For --bench.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="For --bench.")
+@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Worker processes.")
 @limits_options
 @json_option
 def command(
@@ -61,6 +62,7 @@ def command(
     bench: bool,
     runs: int,
     threads: int,
+    workers: int,
     timeout: float,
     memory_limit: int | None,
     as_json: bool,
@@ -68,7 +70,7 @@ def command(
     """Run PKG or MODEL on the arrays of F.npz and write the outputs to G.npz.
 
     A package runs like the original model, whatever sizes were compiled, and what ran where is shown. A plain
-    model runs on the CPU, or on the simulator of --target.
+    model runs on the CPU, on the simulator of --target, on an Adreno GPU or on QNN's CPU backend.
     """
     from hexport.runtime.running import run
     from hexport.runtime.view import show
@@ -86,6 +88,7 @@ def command(
             bench=bench,
             runs=runs,
             threads=threads,
+            workers=workers,
             limits=make_limits(timeout, memory_limit),
             say=say,
             performance=performance,

@@ -34,17 +34,21 @@ def choose(asked: str | None) -> Choice | None:
     name, by = _name(asked)
     if name in (None, THIS):
         return None
+    return Choice(find(name), by)
+
+
+def find(name: str) -> Toolchain:
+    """The toolchain of that name, with what was verified still in it."""
     toolchain = registry.find(name)
     _refuse_other_files(toolchain)
-    return Choice(toolchain, by)
+    return toolchain
 
 
 @contextmanager
 def using(name: str) -> Iterator[Toolchain]:
     """Everything native runs in that toolchain meanwhile. The default of the command line is not looked at:
     what a program computes must not change with what somebody typed in a shell."""
-    toolchain = registry.find(name)
-    _refuse_other_files(toolchain)
+    toolchain = find(name)
     with interpreter.using(toolchain.interpreter):
         yield toolchain
 

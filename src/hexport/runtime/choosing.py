@@ -13,6 +13,7 @@ from hexport.runtime.device import Device
 from hexport.runtime.failures import BackendMissing, Incompatible
 
 AUTO, NPU, SIMULATOR, GPU, CPU = "auto", "npu", "simulator", "gpu", "cpu"
+_FOREIGN = "this machine's NPU is out of reach of a Python of this architecture"
 BACKENDS = (AUTO, NPU, SIMULATOR, GPU, CPU)
 
 
@@ -55,12 +56,19 @@ def _on_cpu(package: Package, backend: str, target: str | int | None, device: De
             if device.simulator
             else "build it again without --without-cpu-model",
         )
-    line = f"no NPU on this machine: {package.folder.name} runs on the CPU, from {found[0].path}"
+    missing = _FOREIGN if device.out_of_reach else "no NPU on this machine"
+    line = f"{missing}: {package.folder.name} runs on the CPU, from {found[0].path}"
     return Choice(CPU, None, (line,) if backend == AUTO else ())
 
 
 def _refuse_absent(backend: str, device: Device) -> None:
     there = {NPU: device.npu, SIMULATOR: device.simulator, GPU: device.gpu}
+    if backend == NPU and device.out_of_reach:
+        raise BackendMissing(
+            _FOREIGN,
+            why="Windows on Arm has its drivers for ARM64 programs only",
+            next="hexport toolchain add NAME --python ARM64-PYTHON, then load with toolchain='NAME'",
+        )
     if not there[backend]:
         others = [name for name, found in there.items() if found]
         raise BackendMissing(

@@ -12,12 +12,14 @@ from hexport.backend import failures as backend_failures
 from hexport.backend.calling import cure
 from hexport.backend.sessions import PROVIDER, add_entries, import_onnxruntime, make_session
 from hexport.runtime.failures import BadInput, EngineLost, InferenceFailed, RunError, SessionClosed
-from hexport.runtime.planning import Part
+from hexport.runtime.parts import Part
 from hexport.toolchain.failures import WorkerError
 from hexport.toolchain.serving import JobError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from hexport.runtime.deadline import Deadline
 
     Array = NDArray[Any]
 
@@ -33,8 +35,15 @@ class Engine(Protocol):
     def add(self, parts: Iterable[Part]) -> None:
         """Make them known; those that are known already are left alone."""
 
-    def run(self, part: str, feeds: Mapping[str, Array], options: Mapping[str, str]) -> dict[str, Array]:
-        """The outputs of one part, by name."""
+    def run(
+        self,
+        part: str,
+        feeds: Mapping[str, Array],
+        options: Mapping[str, str],
+        deadline: Deadline | None = None,
+        /,
+    ) -> dict[str, Array]:
+        """The outputs of one part, by name; an engine that can be ended keeps the deadline."""
 
     def close(self) -> None:
         """Free everything. Safe to call twice."""
@@ -73,14 +82,27 @@ class InProcess:
             for part in parts:
                 self._parts.setdefault(part.name, part)
 
-    def run(self, part: str, feeds: Mapping[str, Array], options: Mapping[str, str]) -> dict[str, Array]:
+    def open(self, part: str) -> None:
+        """Make the session now that the first run would make."""
+        self._opened(part)
+
+    def run(
+        self,
+        part: str,
+        feeds: Mapping[str, Array],
+        options: Mapping[str, str],
+        _: Deadline | None = None,
+        places: Mapping[str, Array] | None = None,
+        /,
+    ) -> dict[str, Array]:
+        """The outputs; or none, when they were written to ``places`` of their shapes."""
         generation = self.rebuilt
         found = self._open.get(part) or self._opened(part)
         try:
-            return _run(found, feeds, options)
+            return _run(found, feeds, options, places)
         except EngineLost:
             again = self._again(part, generation)
-        return _run(again, feeds, options)
+        return _run(again, feeds, options, places)
 
     def close(self) -> None:
         with self._lock:
@@ -145,16 +167,16 @@ def _open(part: Part, entries: dict[str, str], before: _Open | None = None) -> _
     return _Open(session, inputs, defaults, outputs, frozenset(inputs), before)
 
 
-def _run(found: _Open, feeds: Mapping[str, Array], options: Mapping[str, str]) -> dict[str, Array]:
+def _run(
+    found: _Open, feeds: Mapping[str, Array], options: Mapping[str, str], places: Mapping[str, Array] | None
+) -> dict[str, Array]:
     given = feeds if feeds.keys() == found.names else _given(found, feeds)
     try:
-        if options:
-            chosen = import_onnxruntime().RunOptions()
-            for key, value in options.items():
-                chosen.add_run_config_entry(key, value)
-            results = found.session.run(None, given, chosen)
-        else:
-            results = found.session.run(None, given)
+        chosen = [_run_options(options)] if options else []
+        if places is not None:
+            _run_into(found.session, given, chosen, places)
+            return {}
+        results = found.session.run(None, given, *chosen)
     except MemoryError:
         raise
     except Exception as error:
@@ -167,6 +189,25 @@ def _run(found: _Open, feeds: Mapping[str, Array], options: Mapping[str, str]) -
             ) from error
         raise InferenceFailed("the model could not be run", why=text, next=cure(text)) from error
     return dict(zip(found.outputs, results, strict=True))
+
+
+def _run_options(options: Mapping[str, str]) -> Any:
+    chosen = import_onnxruntime().RunOptions()
+    for key, value in options.items():
+        chosen.add_run_config_entry(key, value)
+    return chosen
+
+
+def _run_into(
+    session: Any, given: Mapping[str, Array], options: list[Any], places: Mapping[str, Array]
+) -> None:
+    """The model writes its outputs where they shall lie. ONNX Runtime refuses places of other shapes."""
+    binding = session.io_binding()
+    for name, array in given.items():
+        binding.bind_cpu_input(name, array)
+    for name, place in places.items():
+        binding.bind_output(name, "cpu", 0, place.dtype.type, place.shape, place.ctypes.data)
+    session.run_with_iobinding(binding, *options)
 
 
 def _given(found: _Open, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -183,7 +224,6 @@ def _given(found: _Open, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
 def typed(kind: str, text: str, what: str) -> RunError | WorkerError:
     """The error that a name stands for, here or in a worker."""
     known = getattr(backend_failures, kind, None)
-    if known is None:
-        return InferenceFailed(what, why=f"{kind}: {text}", next=cure(text))
-    error: WorkerError = known(what, why=text, next=cure(text) or "run `hexport doctor`")
-    return error
+    if isinstance(known, type) and issubclass(known, WorkerError):
+        return known(what, why=text, next=cure(text) or "run `hexport doctor`")
+    return InferenceFailed(what, why=f"{kind}: {text}", next=cure(text))

@@ -51,3 +51,15 @@ class SessionClosed(RunError):
     """A session was used after it was closed."""
 
     code = "HX917"
+
+
+class Busy(RunError):
+    """As many requests wait already as may wait; nothing was begun."""
+
+    code = "HX918"
+
+
+class DeadlineMissed(RunError, TimeoutError):
+    """A request was not answered within the time that it was given; there is no answer."""
+
+    code = "HX919"

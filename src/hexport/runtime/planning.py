@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from hexport.backend.context_model import read_context_model
@@ -19,20 +19,9 @@ from hexport.packaging.manifest import (
 )
 from hexport.runtime.choosing import CPU, GPU, SIMULATOR, Choice
 from hexport.runtime.failures import Incompatible
+from hexport.runtime.parts import Part
 from hexport.runtime.simulating import binary_of, compiled_apart, simulator_refusal
-from hexport.toolchain import Limits
-
-
-@dataclass(frozen=True)
-class Part:
-    """One session to open."""
-
-    name: str
-    model: str
-    provider_options: dict[str, str] = field(default_factory=dict)
-    """Empty: on the CPU alone."""
-    group: str = ""
-    """Parts of one group share their weights: they are opened together, in order."""
+from hexport.toolchain import Interpreter, Limits, only_here
 
 
 @dataclass(frozen=True)
@@ -57,8 +46,9 @@ class Plan:
         options: dict[str, str],
         say: Callable[[str], None],
         limits: Limits | None = None,
+        interpreter: Interpreter | None = None,
     ) -> None:
-        self.package, self.choice = package, choice
+        self.package, self.choice, self.interpreter = package, choice, interpreter
         self._options, self._say, self._limits = options, say, limits
         self._models: dict[str, Artefact] = {}
         self._groups: dict[str, str] = {}
@@ -78,10 +68,13 @@ class Plan:
     def parts_for(self, bucket: Bucket) -> tuple[Part, ...]:
         """The part of that bucket, and all that must be opened with it."""
         group = self._groups[bucket.name]
-        if not group or self.choice.backend == SIMULATOR:
-            return (self._part(bucket, ""),)
-        together = (other for other in self.buckets if self._groups[other.name] == group)
-        return tuple(self._part(other, group) for other in together)
+        alone = not group or self.choice.backend == SIMULATOR
+        together = [other for other in self.buckets if self._groups[other.name] == group]
+        # Options are checked, and buckets compiled, for the release that runs them.
+        with only_here(self.interpreter):
+            if alone:
+                return (self._part(bucket, ""),)
+            return tuple(self._part(other, group) for other in together)
 
     def cpu_part(self) -> Part:
         """The model for the CPU."""

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hexport.backend.where import QNN_CPU
 from hexport.errors import UsageError
 from hexport.packaging import open_package
 from hexport.records import to_plain
 from hexport.runtime.array_files import join_samples, read_arrays, split_samples, write_arrays
-from hexport.runtime.choosing import AUTO, BACKENDS
-from hexport.runtime.loading import load
-from hexport.runtime.model_run import run_model
+from hexport.runtime.choosing import AUTO
+from hexport.runtime.description import Description
+from hexport.runtime.loading import interpreter_of, load
+from hexport.runtime.model_run import MODEL_BACKENDS, run_model
 from hexport.runtime.native_words import native_words_to_stderr
-from hexport.runtime.session import Description
 from hexport.runtime.timing import Bench
-from hexport.toolchain import Limits
+from hexport.toolchain import Limits, only_here
 from hexport.whole_file import refuse_missing_folder
 
 if TYPE_CHECKING:
@@ -62,8 +63,10 @@ def run(
     output: str | Path | None = None,
     samples: bool = False,
     backend: str = AUTO,
+    toolchain: str | None = None,
     target: str | int | None = None,
     isolate: bool = True,
+    workers: int = 1,
     allow_cpu: bool = True,
     bench: bool = False,
     runs: int = 50,
@@ -77,25 +80,37 @@ def run(
     With ``samples`` the leading axis of every array counts samples, on both sides; an output whose shape
     differs between samples is stored as ``NAME@0``, ``NAME@1``, …. ``bench`` measures a package as well.
     Without ``isolate`` all that this process prints to stdout meanwhile goes to stderr: native code prints.
+    ``toolchain`` and ``workers`` are as for :func:`hexport.load`.
     """
     if inputs is None and not bench:
         raise UsageError("there is nothing to run on", next="give --inputs F.npz, or --bench")
     if output is not None:
         refuse_missing_folder(Path(output))
-    if backend not in BACKENDS:
-        raise UsageError(f"backend {backend!r} is not known", next=f"use one of {', '.join(BACKENDS)}")
+    if backend not in MODEL_BACKENDS:
+        raise UsageError(f"backend {backend!r} is not known", next=f"use one of {', '.join(MODEL_BACKENDS)}")
     given = _given(inputs, samples)
     if not Path(thing).is_dir():
         _refuse_zip(Path(thing))
-        return _run_model(thing, given, output, samples, backend, target, bench, limits, tuning)
+        tuning["workers"] = workers if workers != 1 else None
+        how = (backend, target, bench, limits, allow_cpu, tuning)
+        with only_here(interpreter_of(toolchain)):
+            return _run_model(thing, given, output, samples, *how)
+    if backend == QNN_CPU:
+        raise UsageError(
+            f"{thing} is a package, and that is not for {backend}",
+            why="it holds code for the NPU",
+            next="give the model that it was made from",
+        )
     results: list[dict[str, Array]] = []
     with (
         nullcontext() if isolate else native_words_to_stderr(),
         load(
             thing,
             backend,
+            toolchain=toolchain,
             target=target,
             isolate=isolate,
+            workers=workers,
             allow_cpu=allow_cpu,
             limits=limits,
             say=say,
@@ -133,14 +148,15 @@ def _run_model(
     target: str | int | None,
     bench: bool,
     limits: Limits | None,
+    allow_cpu: bool,
     tuning: Mapping[str, object],
 ) -> Ran:
     asked = [name for name, value in tuning.items() if value is not None]
     if bench or asked:
         what = "--bench" if bench else f"--{asked[0].replace('_', '-')}"
         raise UsageError(f"{what} is for packages, and {thing} is a model", next="hexport build")
-    results, line = run_model(thing, given, backend, target, limits)
-    return Ran(str(thing), len(given), _keep(results, output, samples), notes=(line,))
+    results, lines = run_model(thing, given, backend, target, limits, allow_cpu=allow_cpu)
+    return Ran(str(thing), len(given), _keep(results, output, samples), notes=lines)
 
 
 def _keep(

@@ -46,7 +46,7 @@ class Bench:
     per_second: float
     """Requests answered by all threads together."""
     memory_mb: float | None
-    """Of this process and the worker together; None: this system does not say."""
+    """Of this process and the workers together; None: this system does not say."""
     note: str = ""
 
     def to_json(self) -> dict[str, object]:
@@ -120,6 +120,6 @@ def _fixed(contract: Contract) -> dict[str, tuple[int, ...]]:
 def _memory_mb(session: Session) -> float | None:
     if sys.platform != "linux":
         return None
-    pids = [os.getpid(), *((pid,) if (pid := session.worker_pid()) else ())]
+    pids = (os.getpid(), *session.worker_pids())
     pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

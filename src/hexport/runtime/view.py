@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from hexport.runtime.description import Description
     from hexport.runtime.running import Ran
-    from hexport.runtime.session import Description
     from hexport.runtime.timing import Bench
 
 
@@ -37,7 +37,10 @@ def show(ran: Ran, output: Path | None, console: Console) -> None:
 
 def _show_places(description: Description, console: Console) -> None:
     where = description.backend + (f", {description.target}" if description.target else "")
-    where += ", in a worker" if description.isolated else ""
+    if description.isolated:
+        where += (
+            f", in a worker of {description.toolchain}" if description.toolchain.python else ", in a worker"
+        )
     console.print(f"[bold]{escape(description.package)}[/bold]: {escape(description.scheme)}, on: {where}")
     table = Table(
         "sizes", "runs on", "NPU graphs", "CPU nodes", "served", "file", box=None, header_style="bold"

@@ -10,7 +10,7 @@ from hexport.toolchain.failures import (
     WorkerProtocolError,
     WorkerTimeout,
 )
-from hexport.toolchain.interpreter import Interpreter, in_force, using
+from hexport.toolchain.interpreter import Interpreter, in_force, only_here, using
 from hexport.toolchain.worker import Limits, Worker
 
 __all__ = [
@@ -26,5 +26,6 @@ __all__ = [
     "WorkerProtocolError",
     "WorkerTimeout",
     "in_force",
+    "only_here",
     "using",
 ]

@@ -1,8 +1,9 @@
 """The interpreter that native code runs in: this one, or that of the toolchain in force.
 
-What is in force is kept in the environment of the process and nowhere else, so that threads see it at once
-and processes of a pool inherit it. Without that a candidate judged in another process would silently go to
-another compiler than the rest.
+What is in force is kept in the environment of the process, so that threads see it at once and processes of a
+pool inherit it. Without that a candidate judged in another process would silently go to another compiler than
+the rest. What keeps to one thread may be about another interpreter (``only_here``): a loaded package keeps
+the one that it was loaded with, whatever is in force by then.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -64,10 +66,14 @@ _changing = threading.Lock()
 _uses: list[_Use] = []
 _before: list[str | None] = []
 """What the variable was before the first of the uses, while there is one."""
+_settled: ContextVar[tuple[Interpreter | None, ...]] = ContextVar("settled", default=())
+"""One entry where a thread has it settled for itself."""
 
 
 def in_force() -> Interpreter | None:
     """The toolchain's interpreter that workers start in; None: this one."""
+    if settled := _settled.get():
+        return settled[0]
     text = os.environ.get(VARIABLE)
     return _read(text) if text else None
 
@@ -91,6 +97,19 @@ def using(interpreter: Interpreter) -> Iterator[None]:
         with _changing:
             _uses.remove(use)
             _set(_uses[-1].interpreter.settings()[VARIABLE] if _uses else _before.pop())
+
+
+@contextmanager
+def only_here(interpreter: Interpreter | None) -> Iterator[None]:
+    """What this thread does meanwhile is about ``interpreter``, None for this one, whatever is in force.
+
+    Other threads, those that it starts and processes of a pool among them, know nothing of it.
+    """
+    before = _settled.set((interpreter,))
+    try:
+        yield
+    finally:
+        _settled.reset(before)
 
 
 def _refuse_two_at_once(use: _Use) -> None:

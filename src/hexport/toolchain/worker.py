@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from hexport.toolchain import failures, protocol
-from hexport.toolchain.interpreter import Interpreter, in_force
+from hexport.toolchain.interpreter import VARIABLE, Interpreter, in_force
 from hexport.toolchain.last_words import last_words
 from hexport.toolchain.processes import Child
 from hexport.toolchain.protocol import Message
@@ -76,6 +76,7 @@ class Worker:
         self._log = log
         self._limits = limits or Limits()
         self._number = 0
+        """Of the last job."""
         command, settings = _start_of(module, python or in_force() or sys.executable)
         try:
             self._child = Child(command, log, {**settings, **(environment or {})}, self._limits.memory)
@@ -89,12 +90,16 @@ class Worker:
         threading.Thread(target=self._receive, daemon=True).start()
         self.pid = self._greeted()
 
-    def call(self, job: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Run one job and give its result, or raise the :class:`WorkerError` that names its end."""
+    def call(self, job: str, arguments: dict[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
+        """Run one job and give its result, or raise the :class:`WorkerError` that names its end.
+
+        ``seconds`` is less time than the limits give.
+        """
         self._number += 1
         body = {"number": self._number, "job": job, "arguments": arguments}
+        allowed = self._limits.seconds if seconds is None else min(seconds, self._limits.seconds)
         try:
-            reply = self._wait(self._limits.seconds if self._send(body) else _PARTING_SECONDS)
+            reply = self._wait(allowed if self._send(body) else _PARTING_SECONDS)
             return self._result(reply)
         except failures.JobFailed:
             raise
@@ -170,9 +175,16 @@ class Worker:
     def _receive(self) -> None:
         stream = self._child.process.stdout
         assert stream is not None
+        count = 0
         try:
             while (message := protocol.read(stream)) is not None:
                 self._replies.put(message)
+                count += 1
+                # The hello, an answer to each job, and one too many, which the next job stumbles over:
+                # a worker that talks without end would fill this process's memory.
+                if count > self._number + 2:
+                    self._replies.put(protocol.ProtocolError("it says more than it is asked"))
+                    break
         except (protocol.ProtocolError, OSError, ValueError) as error:
             self._replies.put(error)
         self._replies.put(_END)
@@ -181,12 +193,12 @@ class Worker:
         deadline = time.monotonic() + seconds
         while True:
             try:
-                reply = self._replies.get(timeout=_POLL_SECONDS)
+                reply = self._replies.get(timeout=max(0.0, min(_POLL_SECONDS, deadline - time.monotonic())))
             except queue.Empty:
                 used = self._child.resident_bytes()
                 if used is not None and used > self._limits.memory:
                     raise self._out_of_memory(f"{used / 2**20:.0f} MiB in use") from None
-                if time.monotonic() > deadline:
+                if time.monotonic() >= deadline:
                     raise self._timeout(seconds) from None
                 continue
             if isinstance(reply, Message):
@@ -246,7 +258,7 @@ def _start_of(module: str, python: str | Interpreter) -> tuple[list[str], dict[s
     """The command, and what it needs to have set."""
     if isinstance(python, Interpreter):
         return python.command(module), {**_SETTINGS, **python.settings()}
-    return [python, "-m", module], _SETTINGS
+    return [python, "-m", module], {**_SETTINGS, VARIABLE: ""}
 
 
 def _signal_name(number: int) -> str:
