@@ -15,6 +15,7 @@ from hexport.backend.calling import PROVIDER
 from hexport.backend.failures import CompileFailed, ModelRejected
 from hexport.backend.native_log import read_native_log
 from hexport.backend.probe import Evidence, probe
+from hexport.backend.where import on_chip
 from hexport.model import Graph, read
 from hexport.model.dims import fix_shapes
 from hexport.model.staging import stage
@@ -35,7 +36,7 @@ FAILS = {
 def evidence(name: str, folder: Path) -> tuple[Graph, Evidence]:
     model = read(zoo.get(name))
     shapes = fix_shapes(model.graph, {}, SHORTER.get(name, zoo.entry(name).input_shapes), "")
-    return model.graph, probe(stage(model, shapes, folder), TARGET, folder)
+    return model.graph, probe(stage(model, shapes, folder), on_chip(TARGET), folder)
 
 
 @pytest.mark.parametrize("name", [name for name in zoo.names() if name not in FAILS])

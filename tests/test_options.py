@@ -128,7 +128,7 @@ CHOICES = [
 @pytest.mark.parametrize(("option", "value"), CHOICES, ids=lambda x: getattr(x, "key", x))
 def test_every_value_is_accepted_by_itself(option: facts.Option, value: str) -> None:
     platform = "windows-arm64"
-    supporting = {"soc_model": "88"} if option.key != "soc_model" else {}
+    supporting = {"soc_model": "88"} if option.key not in ("soc_model", "backend_type") else {}
     session = {"ep.context_enable": "1"} if option.key == "enable_htp_prepare_only" else {}
     if option.key == "skip_backend_op_validation":
         supporting["dump_qnn_ir_dlc"] = "1"

@@ -11,7 +11,8 @@ from onnx import helper
 import small_models as small
 from hexport import facts
 from hexport.backend import failures
-from hexport.backend.running import run_on_cpu, run_on_htp
+from hexport.backend.running import run_on, run_on_cpu, run_on_htp
+from hexport.backend.where import choose_where
 
 TARGET = facts.find_target("SM8650")
 
@@ -66,4 +67,4 @@ def test_a_backend_that_does_not_start_gives_no_numbers(tmp_path: Path) -> None:
     path = small.save(small.conv_relu(), tmp_path / "m.onnx")
     given = [{"x": np.zeros((1, 3, 16, 16), np.float32)}]
     with pytest.raises(failures.BackendNotInitialised):
-        run_on_htp(path, given, TARGET, options={"backend_type": "gpu", "soc_model": "0"})
+        run_on(path, given, choose_where("gpu", None))

@@ -13,12 +13,14 @@ from hexport.backend import calling, failures, probe
 from hexport.backend.native_log import read_native_log
 from hexport.backend.options import InvalidOption
 from hexport.backend.requests import SessionReply, SessionRequest
+from hexport.backend.where import on_chip
 from hexport.model import read
 from hexport.model.staging import StagedModel, stage
 from hexport.records import from_plain, to_plain
 from hexport.toolchain import Limits, Worker, WorkerTimeout
 
 TARGET = facts.find_target("SM8650")
+NPU = on_chip(TARGET)
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def test_the_silent_retry_on_the_cpu_is_seen(staged: StagedModel, tmp_path: Path
     assert reply.providers == ("CPUExecutionProvider",)
     log = tmp_path / "native.log"
     with pytest.raises(failures.SilentCpuRetry, match="without the QNN provider"):
-        probe._refuse_pretence(reply, read_native_log(log), tmp_path / "qnn_op_trace.json", log)
+        probe._refuse_pretence(NPU, reply, read_native_log(log), tmp_path / "qnn_op_trace.json", log)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_backend_that_did_not_start(
     assert {part.provider for part in reply.parts} == {"CPUExecutionProvider"}
     log = tmp_path / "native.log"
     with pytest.raises(failures.BackendNotInitialised) as caught:
-        probe._refuse_pretence(reply, read_native_log(log), tmp_path / "qnn_op_trace.json", log)
+        probe._refuse_pretence(NPU, reply, read_native_log(log), tmp_path / "qnn_op_trace.json", log)
     assert why in caught.value.why
 
 
@@ -85,7 +87,7 @@ def test_library_that_is_no_backend(staged: StagedModel, tmp_path: Path) -> None
     reply = session(staged, tmp_path, {"backend_path": str(other)})
     log = tmp_path / "native.log"
     with pytest.raises(failures.BackendNotInitialised):
-        probe._refuse_pretence(reply, read_native_log(log), tmp_path / "qnn_op_trace.json", log)
+        probe._refuse_pretence(NPU, reply, read_native_log(log), tmp_path / "qnn_op_trace.json", log)
 
 
 def test_float_without_a_target_is_not_fp16(tmp_path: Path) -> None:
@@ -105,7 +107,7 @@ def test_options_the_provider_would_swallow_are_refused(
     staged: StagedModel, tmp_path: Path, options: dict[str, str]
 ) -> None:
     with pytest.raises(InvalidOption):
-        probe.probe(staged, TARGET, tmp_path, options=options)
+        probe.probe(staged, NPU, tmp_path, options=options)
     assert not (tmp_path / "native.log").exists(), "nothing native may have been started"
 
 
@@ -135,4 +137,4 @@ def test_the_simulator_really_computes(tmp_path: Path) -> None:
 
 def test_time_limit_holds_for_the_real_compiler(staged: StagedModel, tmp_path: Path) -> None:
     with pytest.raises(WorkerTimeout):
-        probe.probe(staged, TARGET, tmp_path, limits=Limits(seconds=0.05))
+        probe.probe(staged, NPU, tmp_path, limits=Limits(seconds=0.05))

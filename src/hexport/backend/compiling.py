@@ -16,6 +16,7 @@ from hexport.backend import failures
 from hexport.backend.calling import MODULE, PROVIDER, call, cure
 from hexport.backend.context_binary import ContextBinary, ContextReply, ContextRequest
 from hexport.backend.context_model import ContextModel, read_context_model
+from hexport.backend.custom_ops import use_custom_ops
 from hexport.backend.native_log import NativeLog, read_native_log
 from hexport.backend.op_trace import OpTrace, read_op_trace
 from hexport.backend.probe import infer_types
@@ -79,12 +80,14 @@ def compile_batch(
     embed: bool = False,
     share: bool = False,
     session: Mapping[str, str] | None = None,
+    custom_ops: Sequence[str] = (),
     limits: Limits | None = None,
 ) -> Batch:
     """Compile ``orders`` one after the other; with ``share`` into one binary. ``workdir`` must be empty."""
     refuse_untraced("compile")
     log = workdir / "native.log"
     with Worker(MODULE, log, limits=limits) as worker:
+        use_custom_ops(worker, custom_ops)
         seconds = []
         for number, order in enumerate(orders):
             (workdir / f"trace{number}").mkdir()
@@ -117,11 +120,16 @@ def _sharing(share: bool, *, last: bool) -> dict[str, str]:
 
 
 def infer_all_types(
-    staged: Sequence[StagedModel], workdir: Path, *, limits: Limits | None = None
+    staged: Sequence[StagedModel],
+    workdir: Path,
+    *,
+    custom_ops: Sequence[str] = (),
+    limits: Limits | None = None,
 ) -> tuple[list[dict[str, TensorType]], list[str]]:
     """Every tensor's type, model by model; and what could not be told."""
     notes: list[str] = []
     with Worker(MODULE, workdir / "shapes.log", limits=limits) as worker:
+        use_custom_ops(worker, custom_ops)
         return [infer_types(worker, one, notes) for one in staged], notes
 
 

@@ -37,6 +37,21 @@ from hexport.backend.sessions import (
 from hexport.records import from_plain, to_plain
 from hexport.toolchain.serving import JobError, serve
 
+_custom_ops: list[str] = []
+"""Libraries of operators that every session of this worker gets."""
+
+
+def load_custom_ops(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Give the operators of one more library to every session from now on."""
+    ort = import_onnxruntime()
+    library: str = arguments["library"]
+    try:
+        ort.SessionOptions().register_custom_ops_library(library)
+    except Exception as error:
+        raise JobError("CustomOpsUnusable", str(error)) from error
+    _custom_ops.append(library)
+    return {}
+
 
 def infer_shapes(arguments: dict[str, Any]) -> dict[str, Any]:
     """Every tensor's type as ONNX Runtime infers it.
@@ -46,7 +61,7 @@ def infer_shapes(arguments: dict[str, Any]) -> dict[str, Any]:
     """
     ort = import_onnxruntime()
     request = from_plain(ShapesRequest, arguments)
-    options = ort.SessionOptions()
+    options = _with_custom_ops(ort.SessionOptions())
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     try:
         session = ort.InferenceSession(
@@ -70,7 +85,7 @@ def create_session(arguments: dict[str, Any]) -> dict[str, Any]:
     if request.run_once or request.samples:
         refuse_recorder(request.provider_options)
     started = time.perf_counter()
-    options = make_options(ort, request.session_options, verbose=True)
+    options = _with_custom_ops(make_options(ort, request.session_options, verbose=True))
     session = make_session(ort, request.model, request.data_folder, request.provider_options, options)
     seconds = time.perf_counter() - started
     values = _run_on_ones(session) if request.run_once else ()
@@ -86,7 +101,7 @@ def run_model(arguments: dict[str, Any]) -> dict[str, Any]:
     request = from_plain(RunRequest, arguments)
     refuse_recorder(request.provider_options)
     started = time.perf_counter()
-    options = make_options(ort, request.session_options, verbose=False)
+    options = _with_custom_ops(make_options(ort, request.session_options, verbose=False))
     if not request.optimize:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = make_session(ort, request.model, request.data_folder, request.provider_options, options)
@@ -98,7 +113,7 @@ def optimize_model(arguments: dict[str, Any]) -> dict[str, Any]:
     """ONNX Runtime's basic level, saved: the same for every processor."""
     ort = import_onnxruntime()
     request = from_plain(OptimizeRequest, arguments)
-    options = ort.SessionOptions()
+    options = _with_custom_ops(ort.SessionOptions())
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = request.output
     try:
@@ -116,7 +131,7 @@ def compile_model(arguments: dict[str, Any]) -> dict[str, Any]:
     """
     ort = import_onnxruntime()
     request = from_plain(CompileRequest, arguments)
-    options = make_options(ort, request.session_options, verbose=True)
+    options = _with_custom_ops(make_options(ort, request.session_options, verbose=True))
     add_provider(ort, options, request.provider_options)
     if request.data_folder:
         options.add_session_config_entry(DATA_FOLDER, request.data_folder)
@@ -133,6 +148,12 @@ def compile_model(arguments: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         raise JobError(classify(str(error)), str(error)) from error
     return _plain(CompileReply(time.perf_counter() - started))
+
+
+def _with_custom_ops(options: Any) -> Any:
+    for library in _custom_ops:
+        options.register_custom_ops_library(library)
+    return options
 
 
 def _run_samples(session: Any, samples: SampleFiles) -> tuple[str, ...]:
@@ -169,6 +190,7 @@ def _plain(record: object) -> dict[str, Any]:
 if __name__ == "__main__":
     serve(
         {
+            "load_custom_ops": load_custom_ops,
             "infer_shapes": infer_shapes,
             "create_session": create_session,
             "compile_model": compile_model,

@@ -7,11 +7,12 @@ default. Here each of those is an error that names the right spelling, and all a
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, replace
-from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from hexport.backend.given_options import Given, known_options
+from hexport.backend.op_affinity import affinity_problem, whole_path
+from hexport.backend.op_packages import packages_problem, with_whole_paths
 from hexport.errors import HexportError
 from hexport.facts import (
     UnknownTarget,
@@ -20,8 +21,6 @@ from hexport.facts import (
     find_target,
     installed_release,
     on_platform,
-    options,
-    parse_version,
 )
 
 if TYPE_CHECKING:
@@ -32,6 +31,9 @@ if TYPE_CHECKING:
 _NONE: Mapping[str, str] = MappingProxyType({})
 _SESSION_PREFIX = "ep.qnnexecutionprovider."
 """onnxruntime stores provider options in the session under this prefix; some code sets them there."""
+_FILES = {"op_affinity": affinity_problem, "op_packages": packages_problem}
+"""Options whose files are looked into here."""
+_WHOLE = {"op_affinity": whole_path, "op_packages": with_whole_paths}
 
 
 class InvalidOption(HexportError, ValueError):
@@ -40,42 +42,6 @@ class InvalidOption(HexportError, ValueError):
     code = "HX103"
 
     problems: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Given:
-    """What was asked for, by kind of option, and where it is to hold."""
-
-    by_kind: Mapping[str, Mapping[str, str]]
-    platform: str
-    release: str | None
-    """None when it is not known, and then nothing is too new."""
-
-    def value(self, key: str) -> str | None:
-        return next((entries[key] for entries in self.by_kind.values() if key in entries), None)
-
-    def has(self, condition: str) -> bool:
-        """Whether ``key`` was given, or given as ``key=value``."""
-        key, equals, wanted = condition.partition("=")
-        value = self.value(key)
-        return value == wanted if equals else bool(value)
-
-    def amounts_to(self, condition: str) -> bool:
-        """The same with defaults counted in; a ``key`` alone must differ from its default."""
-        key, equals, wanted = condition.partition("=")
-        default = _known()[key].default
-        value = self.value(key) or default
-        return value == wanted if equals else value != default
-
-    def without(self, keys: Mapping[str, str]) -> _Given:
-        by_kind = {
-            kind: {key: value for key, value in entries.items() if key not in keys}
-            for kind, entries in self.by_kind.items()
-        }
-        return replace(self, by_kind=by_kind)
-
-    def before(self, release: str) -> bool:
-        return bool(release and self.release) and parse_version(self.release or "") < parse_version(release)
 
 
 def validate_options(
@@ -89,11 +55,12 @@ def validate_options(
 ) -> Mapping[str, str]:
     """The provider options, ready to hand over; raises :class:`InvalidOption` listing all problems.
 
-    Chips named in ``soc_model`` come back as ids, which every release reads. ``platform`` is of the form
-    ``linux-x86_64``; ``release`` is the onnxruntime-qnn version that will read them.
+    Chips named in ``soc_model`` come back as ids, which every release reads, and files that are read here
+    with their whole path. ``platform`` is of the form ``linux-x86_64``; ``release`` is the onnxruntime-qnn
+    version that will read them.
     """
     prefixed = {key for key in session if key.startswith(_SESSION_PREFIX)}
-    given = _Given(
+    given = Given(
         {
             "provider": {**{k.removeprefix(_SESSION_PREFIX): session[k] for k in prefixed}, **provider},
             "session": {k: v for k, v in session.items() if k not in prefixed},
@@ -107,24 +74,21 @@ def validate_options(
     problems = [*wrong.values(), *_combination_problems(given), *_chip_problems(given.without(wrong))]
     if problems:
         raise _invalid(problems)
-    return MappingProxyType({key: _plain(key, value) for key, value in given.by_kind["provider"].items()})
+    return MappingProxyType(
+        {key: _plain(key, value, given) for key, value in given.by_kind["provider"].items()}
+    )
 
 
-@cache
-def _known() -> dict[str, Option]:
-    return {option.key: option for option in options()}
-
-
-def _entry_problems(given: _Given) -> Iterator[tuple[str, str]]:
+def _entry_problems(given: Given) -> Iterator[tuple[str, str]]:
     """Each key with what is wrong with it by itself, or nothing."""
     for kind, entries in given.by_kind.items():
         for key, value in entries.items():
-            option = _known().get(key)
+            option = known_options().get(key)
             yield key, _option_problem(option, value, kind, given) if option else _unknown_key(key, kind)
 
 
 def _unknown_key(key: str, kind: str) -> str:
-    names = [name for name, option in _known().items() if not option.replaced_by]
+    names = [name for name, option in known_options().items() if not option.replaced_by]
     # onnxruntime has many more session and run keys of its own: of those only a slip is a problem.
     ours = kind in ("provider", "dynamic") or key.startswith("qnn.")
     near = difflib.get_close_matches(key, names, n=1, cutoff=0.6 if ours else 0.9)
@@ -134,11 +98,11 @@ def _unknown_key(key: str, kind: str) -> str:
 
 
 def _addressed(key: str, kind: str) -> str:
-    known = _known()[key].kind
+    known = known_options()[key].kind
     return key if known == kind else f"the {known} option {key}"
 
 
-def _option_problem(option: Option, value: object, kind: str, given: _Given) -> str:
+def _option_problem(option: Option, value: object, kind: str, given: Given) -> str:
     key = option.key
     if option.replaced_by:
         return f"{key}: no longer read; use {_addressed(option.replaced_by, kind)}"
@@ -150,10 +114,14 @@ def _option_problem(option: Option, value: object, kind: str, given: _Given) -> 
         return f"{key}: has an effect only on {', '.join(option.platforms)}; this is for {given.platform}"
     if given.before(option.since):
         return f"{key}: came with onnxruntime-qnn {option.since}; {given.release} ignores it"
-    return _value_problem(option, value) or _newer_value_problem(option, value, given)
+    return (
+        _value_problem(option, value)
+        or _newer_value_problem(option, value, given)
+        or (_FILES[key](value, given) if key in _FILES else "")
+    )
 
 
-def _newer_value_problem(option: Option, value: str, given: _Given) -> str:
+def _newer_value_problem(option: Option, value: str, given: Given) -> str:
     since = option.newer_values.get(value, "")
     if given.before(since):
         return f"{option.key}: {value} came with onnxruntime-qnn {since}; this is {given.release}"
@@ -208,14 +176,14 @@ def _choices(value: str, allowed: tuple[str, ...]) -> str:
     return f"{meant} it takes {', '.join(allowed)}"
 
 
-def _combination_problems(given: _Given) -> Iterator[str]:
+def _combination_problems(given: Given) -> Iterator[str]:
     for rule in combinations():
         applies = on_platform(rule.platforms, given.platform) and not given.before(rule.since)
         if applies and all(map(given.has, rule.when)):
             yield from _broken(rule, given)
 
 
-def _broken(rule: Combination, given: _Given) -> Iterator[str]:
+def _broken(rule: Combination, given: Given) -> Iterator[str]:
     subject = " with ".join(rule.when)
     if not rule.needs and not rule.forbids:
         yield f"{subject}: {rule.why}"
@@ -227,7 +195,7 @@ def _broken(rule: Combination, given: _Given) -> Iterator[str]:
             yield f"{subject}: does not go with {condition}; {rule.why}"
 
 
-def _chip_problems(given: _Given) -> Iterator[str]:
+def _chip_problems(given: Given) -> Iterator[str]:
     chips = _chips(given.value("soc_model") or "0")
     archs = [int(arch) for arch in _split(given.value("htp_arch") or "0") if arch != "0"]
     if len(chips) > 1 or len(archs) > 1:
@@ -244,7 +212,7 @@ def _chips(value: str) -> list[Soc]:
     return [find_target(item) for item in _split(value) if item != "0"]
 
 
-def _several_chips_problems(given: _Given, chips: int, archs: int) -> Iterator[str]:
+def _several_chips_problems(given: Given, chips: int, archs: int) -> Iterator[str]:
     if chips and archs and chips != archs:
         yield f"htp_arch: has {_counted(archs)} for the {chips} of soc_model"
     if not given.amounts_to("ep.context_enable=1"):
@@ -259,9 +227,9 @@ def _counted(values: int) -> str:
     return "1 value" if values == 1 else f"{values} values"
 
 
-def _too_new_for(chip: Soc, given: _Given) -> Iterator[str]:
+def _too_new_for(chip: Soc, given: Given) -> Iterator[str]:
     for key in given.by_kind["provider"]:
-        option = _known()[key]
+        option = known_options()[key]
         if option.min_arch is None or not given.has(f"{key}=1"):
             continue
         if chip.htp_arch < option.min_arch:
@@ -271,7 +239,7 @@ def _too_new_for(chip: Soc, given: _Given) -> Iterator[str]:
             yield f"{key}: {first}; {chip.chip} is {chip.soc_model}"
 
 
-def _vtcm_problems(given: _Given, chips: list[Soc]) -> Iterator[str]:
+def _vtcm_problems(given: Given, chips: list[Soc]) -> Iterator[str]:
     sizes = [int(size) for size in _split(given.value("vtcm_mb") or "0")]
     if len(sizes) > 1 and len(sizes) != len(chips):
         yield f"vtcm_mb: has {_counted(len(sizes))} for the {len(chips)} of soc_model"
@@ -281,8 +249,10 @@ def _vtcm_problems(given: _Given, chips: list[Soc]) -> Iterator[str]:
             yield f"vtcm_mb: {size} is more than {chip.chip} has, {chip.vtcm_mb}"
 
 
-def _plain(key: str, value: str) -> str:
-    if _known()[key].type != "socs" or value == "0":
+def _plain(key: str, value: str, given: Given) -> str:
+    if key in _WHOLE and given.platform == current_platform():
+        return _WHOLE[key](value)
+    if known_options()[key].type != "socs" or value == "0":
         return value
     return ",".join(str(chip.soc_model) for chip in _chips(value))
 

@@ -28,6 +28,7 @@ from hexport.backend.requests import (
 )
 from hexport.backend.sample_files import read_results, write_samples
 from hexport.backend.tracing import read_trace, trace_options, was_asked
+from hexport.backend.where import Where, dead
 from hexport.model import dtypes
 from hexport.model.graph import TensorType
 from hexport.model.staging import StagedModel
@@ -42,9 +43,12 @@ if TYPE_CHECKING:
     from hexport.backend.sample_files import Sample
 
 
+_WRITTEN = {"ep.context_enable": "1", "ep.context_embed_mode": "0"}
+
+
 @dataclass(frozen=True)
 class Evidence:
-    """All the backend said about one model on one target."""
+    """All the backend said about one model."""
 
     parts: tuple[AssignedPart, ...]
     trace: OpTrace
@@ -61,21 +65,22 @@ class Evidence:
 
 def probe(
     staged: StagedModel,
-    target: facts.Soc,
+    where: Where,
     workdir: Path,
     *,
     samples: Sequence[Sample] = (),
     limits: Limits | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Evidence:
-    """Compile ``staged`` for ``target``, run it on ``samples``, and collect every piece of evidence.
+    """Compile ``staged`` for ``where``, run it on ``samples``, and collect every piece of evidence.
 
-    ``workdir`` must be empty.
+    ``workdir`` must be empty. Only what the NPU compiles is written and read back: QNN's CPU backend answers
+    the wish for a context by leaving every node to ONNX Runtime's CPU, without a word.
     """
     limits = limits or Limits()
     log = workdir / "native.log"
     files = write_samples(samples, workdir) if samples else None
-    request = _request(staged, target, workdir, options or {}, files)
+    request = _request(staged, where, workdir, options or {}, files)
     notes: list[str] = []
     with Worker(MODULE, log, limits=limits) as worker:
         types = infer_types(worker, staged, notes)
@@ -83,12 +88,15 @@ def probe(
             reply = _create(worker, request)
             contexts = _read_contexts(worker, workdir)
         except (failures.CompileFailed, WorkerCrashed) as error:
+            if not request.session_options:
+                raise
             # Writing the context fails for some models that compile: names twice in an If's or Loop's body.
             reply, contexts = _create_without_context(request, log, limits, error), ()
             notes.append(f"the model compiles, but its context could not be saved: {error.why or error.what}")
     native = read_native_log(log)
-    _refuse_pretence(reply, native, workdir, log)
-    _refuse_wrong_target(contexts, target, log)
+    _refuse_pretence(where, reply, native, workdir, log)
+    if where.soc is not None:
+        _refuse_wrong_target(contexts, where.soc, log)
     return Evidence(
         parts=reply.parts,
         trace=read_trace(workdir, native),
@@ -104,23 +112,13 @@ def probe(
 
 def _request(
     staged: StagedModel,
-    target: facts.Soc,
+    where: Where,
     workdir: Path,
     options: Mapping[str, str],
     files: SampleFiles | None,
 ) -> SessionRequest:
-    provider = {
-        "backend_type": "htp",
-        # Without it the simulator computes in fp32, which no NPU does.
-        "soc_model": str(target.soc_model),
-        **trace_options(workdir),
-        **options,
-    }
-    session = {
-        "ep.context_enable": "1",
-        "ep.context_file_path": str(workdir / "context.onnx"),
-        "ep.context_embed_mode": "0",
-    }
+    provider = {**where.options, **trace_options(workdir), **options}
+    session = _WRITTEN | {"ep.context_file_path": str(workdir / "context.onnx")} if where.soc else {}
     accepted = dict(validate_options(provider, session))
     return SessionRequest(str(staged.model), staged.data_folder_if_needed, accepted, session, samples=files)
 
@@ -149,7 +147,7 @@ def _create_without_context(
         raise first from None
 
 
-def _refuse_pretence(reply: SessionReply, native: NativeLog, workdir: Path, log: Path) -> None:
+def _refuse_pretence(where: Where, reply: SessionReply, native: NativeLog, workdir: Path, log: Path) -> None:
     if PROVIDER not in reply.providers:
         raise failures.SilentCpuRetry(
             "the session was created without the QNN provider",
@@ -158,12 +156,7 @@ def _refuse_pretence(reply: SessionReply, native: NativeLog, workdir: Path, log:
             native_log=last_words(log),
         )
     if native.setup_failure or not was_asked(workdir, native):
-        raise failures.BackendNotInitialised(
-            "the backend did not start; every node would run on the CPU",
-            why=native.setup_failure or "it was asked about no node",
-            next=cure(native.setup_failure) or "run `hexport doctor`",
-            native_log=last_words(log),
-        )
+        raise dead(where, native.setup_failure, log, cure(native.setup_failure))
 
 
 def _binaries(workdir: Path) -> list[Path]:

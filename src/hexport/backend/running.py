@@ -1,4 +1,4 @@
-"""Running a model on samples, in a worker: on the CPU for the reference, on the HTP for the truth."""
+"""Running a model on samples, in a worker: on the CPU for the reference, on a QNN backend for the truth."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hexport import facts
-from hexport.backend import failures
 from hexport.backend.calling import MODULE, PROVIDER, call, cure
 from hexport.backend.native_log import read_native_log
 from hexport.backend.options import validate_options
 from hexport.backend.requests import AssignedPart, RunReply, RunRequest
 from hexport.backend.sample_files import read_results, write_samples
+from hexport.backend.where import Where, dead, on_chip
 from hexport.records import from_plain
 from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits, Worker
-from hexport.toolchain.last_words import last_words
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from hexport.backend.sample_files import Sample
+
+_REST = "Some nodes were not assigned to the preferred execution providers"
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,27 @@ class Results:
     outputs: tuple[dict[str, NDArray[np.generic]], ...]
     parts: tuple[AssignedPart, ...]
     session_seconds: float
+    unlisted_rest: bool = False
+    """ONNX Runtime said that nodes are on the CPU; older ones do not list those that they cast from fp16."""
 
     @property
     def npu_parts(self) -> int:
         return sum(part.provider == PROVIDER for part in self.parts)
+
+    @property
+    def taken(self) -> int:
+        """Nodes that the QNN backend computed."""
+        return sum(len(part.nodes) for part in self.parts if part.provider == PROVIDER)
+
+    @property
+    def left(self) -> int:
+        """Nodes that ONNX Runtime's CPU computed."""
+        return sum(len(part.nodes) for part in self.parts if part.provider != PROVIDER)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the QNN backend computed all of it."""
+        return bool(self.taken) and not self.left and not self.unlisted_rest
 
 
 def run_on_cpu(
@@ -48,7 +66,7 @@ def run_on_cpu(
     limits: Limits | None = None,
 ) -> Results:
     """The reference. ``optimize=False`` for QDQ models, whose results ONNX Runtime's fusions shift."""
-    return _run(model, samples, {}, optimize, data_folder, limits)
+    return _run(model, samples, None, {}, optimize, data_folder, limits)
 
 
 def run_on_htp(
@@ -61,13 +79,27 @@ def run_on_htp(
     limits: Limits | None = None,
 ) -> Results:
     """The NPU's own arithmetic, in Qualcomm's simulator. ``model`` must have fixed shapes."""
-    provider = {"backend_type": "htp", "soc_model": str(target.soc_model), **(options or {})}
-    return _run(model, samples, dict(validate_options(provider)), True, data_folder, limits)
+    return run_on(model, samples, on_chip(target), options=options, data_folder=data_folder, limits=limits)
+
+
+def run_on(
+    model: Path,
+    samples: Sequence[Sample],
+    where: Where,
+    *,
+    options: Mapping[str, str] | None = None,
+    data_folder: str = "",
+    limits: Limits | None = None,
+) -> Results:
+    """On a QNN backend, and what that leaves on the CPU. ``model`` must have fixed shapes."""
+    provider = dict(validate_options({**where.options, **(options or {})}))
+    return _run(model, samples, where, provider, True, data_folder, limits)
 
 
 def _run(
     model: Path,
     samples: Sequence[Sample],
+    where: Where | None,
     provider: dict[str, str],
     optimize: bool,
     data_folder: str,
@@ -78,16 +110,8 @@ def _run(
         request = RunRequest(str(model.resolve()), data_folder, files, provider, optimize=optimize)
         with Worker(MODULE, log, limits=limits) as worker:
             reply = from_plain(RunReply, call(worker, "run_model", request))
-        if provider:
-            _refuse_dead_backend(log)
-        return Results(read_results(files, reply.output_names), reply.parts, reply.session_seconds)
-
-
-def _refuse_dead_backend(log: Path) -> None:
-    if failure := read_native_log(log).setup_failure:
-        raise failures.BackendNotInitialised(
-            "the backend did not start; every node ran on the CPU",
-            why=failure,
-            next=cure(failure) or "run `hexport doctor`",
-            native_log=last_words(log),
-        )
+        if where is not None and (failure := read_native_log(log).setup_failure):
+            raise dead(where, failure, log, cure(failure))
+        outputs = read_results(files, reply.output_names)
+        rest = _REST in log.read_text("utf-8", errors="replace")
+        return Results(outputs, reply.parts, reply.session_seconds, rest)

@@ -1,4 +1,4 @@
-"""``hexport check``: what of a model runs on the NPU."""
+"""``hexport check``: what of a model runs on the NPU, or on another QNN backend."""
 
 from __future__ import annotations
 
@@ -20,12 +20,19 @@ from hexport.cli.output import console, json_option, print_json, waiting
 
 @click.command()
 @click.argument("model")
-@target_option()
+@target_option(required=False)
+@click.option(
+    "--backend",
+    type=click.Choice(["htp", "qnn-cpu", "gpu"]),
+    default="htp",
+    show_default=True,
+    help="htp: the NPU of --target. The others take no --target.",
+)
 @click.option("--scheme", help="Fail unless the model is in this scheme: fp16, 8a8w, 16a8w, …")
 @dims_option
 @input_shapes_option
 @click.option(
-    "--require", metavar="full|PERCENT", help="Exit 1 unless all of it, or PERCENT of MACs, is on the NPU."
+    "--require", metavar="full|PERCENT", help="Exit 1 unless all of it, or PERCENT of MACs, is there."
 )
 @click.option(
     "--all", "show_all", is_flag=True, help="List every CPU node, not only the first of each reason."
@@ -35,7 +42,8 @@ from hexport.cli.output import console, json_option, print_json, waiting
 @json_option
 def command(
     model: str,
-    target: str,
+    target: str | None,
+    backend: str,
     scheme: str | None,
     dims: dict[str, int],
     input_shapes: dict[str, tuple[int, ...]],
@@ -48,7 +56,8 @@ def command(
 ) -> int:
     """Ask Qualcomm's compiler what of MODEL runs on the NPU, and why the rest does not.
 
-    MODEL is an ONNX file, or zoo:NAME (see `hexport zoo list`).
+    MODEL is an ONNX file, or zoo:NAME (see `hexport zoo list`). QNN's reference on the CPU (qnn-cpu) and the
+    Adreno GPU (gpu) can be asked the same.
     """
     from hexport.observe.check import check
     from hexport.observe.verdict_view import show
@@ -57,6 +66,7 @@ def command(
         verdict = check(
             model,
             target=target,
+            backend=backend,
             scheme=scheme,
             dims=dims,
             input_shapes=input_shapes,

@@ -28,7 +28,7 @@ from hexport.cli.output import console, json_option, print_json, waiting
 )
 @click.option(
     "--backend",
-    type=click.Choice(["simulator", "cpu"]),
+    type=click.Choice(["simulator", "cpu", "qnn-cpu", "gpu"]),
     default="simulator",
     show_default=True,
     help="What runs PKG|MODEL; the reference always runs on the CPU.",
@@ -63,6 +63,7 @@ def command(
     """Compare PKG or MODEL with its reference on the same inputs: PASSED (exit 0) or FAILED (exit 1).
 
     PKG|MODEL runs on the simulator, in the NPU's own arithmetic; the reference on the CPU, in full precision.
+    A MODEL can also be run on QNN's CPU backend (qnn-cpu) or an Adreno GPU.
     For each output: the SQNR of the worst sample, the element that is furthest off, and the tolerance that
     would pass.
     """

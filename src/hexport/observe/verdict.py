@@ -1,4 +1,4 @@
-"""The verdict of ``check``: what of a model runs on the NPU, and why the rest does not."""
+"""The verdict of ``check``: what of a model runs on the NPU or another backend, and why not the rest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hexport import facts
 from hexport.backend.native_log import DdrTraffic
+from hexport.backend.where import Where
 from hexport.errors import UsageError
 from hexport.records import to_plain
 
@@ -15,11 +16,13 @@ class Share:
     """An amount on each processor."""
 
     npu: int
+    """On the backend that was asked about: the NPU's, if no other was named."""
     cpu: int
+    """On ONNX Runtime's CPU."""
 
     @property
     def percent(self) -> float:
-        """The NPU's part; a model without any of it counts as wholly there."""
+        """The backend's part; a model without any of it counts as wholly there."""
         total = self.npu + self.cpu
         return 100.0 * self.npu / total if total else 100.0
 
@@ -54,7 +57,7 @@ class Verdict:
     """All that ``check`` found."""
 
     model: str
-    target: facts.Soc
+    where: Where
     scheme: str
     input_shapes: dict[str, tuple[int, ...]]
     nodes: Share
@@ -78,8 +81,14 @@ class Verdict:
     warnings: tuple[str, ...]
 
     @property
+    def target(self) -> facts.Soc:
+        """The chip; only a verdict on the NPU has one."""
+        assert self.where.soc is not None
+        return self.where.soc
+
+    @property
     def full(self) -> bool:
-        """Every compute node is on the NPU."""
+        """Every compute node is on the backend."""
         return not self.cpu_nodes and self.nodes.npu > 0
 
     @property
@@ -101,14 +110,14 @@ class Verdict:
 
     def to_json(self) -> dict[str, object]:
         """The document of ``--json``."""
-        plain = {key: to_plain(value) for key, value in vars(self).items()}
-        target = {
-            "name": self.target.chip,
-            "soc_model": self.target.soc_model,
-            "htp_arch": self.target.htp_arch,
+        plain = {key: to_plain(value) for key, value in vars(self).items() if key != "where"}
+        soc = self.where.soc
+        place = {
+            "backend": self.where.backend.choice,
+            "target": soc and {"name": soc.chip, "soc_model": soc.soc_model, "htp_arch": soc.htp_arch},
         }
         counted = {"partitions": len(self.partitions), "partition_nodes": plain["partitions"]}
-        return {"schema_version": 1, **plain, **counted, "target": target, "full": self.full}
+        return {"schema_version": 1, **plain, **counted, **place, "full": self.full}
 
 
 def parse_percent(require: str) -> float:

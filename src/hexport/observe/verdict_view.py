@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
+from hexport.backend.where import Where
 from hexport.observe.verdict import CpuNode, Verdict
 
 _MOST_NODES_OF_A_REASON = 3
@@ -19,10 +20,7 @@ _PRECISIONS = {"OTHERS": "other types", "unknown": "not said"}
 
 def show(verdict: Verdict, console: Console, *, require: str | None = None, show_all: bool = False) -> None:
     """Print it."""
-    target = verdict.target
-    sold_as = f", {target.names[0]}" if target.names else ""
-    chip = f"[bold]{target.chip}[/] (SoC {target.soc_model}, Hexagon v{target.htp_arch}{sold_as})"
-    console.print(f"[bold]{escape(verdict.model)}[/] on {chip}, {verdict.scheme}")
+    console.print(f"[bold]{escape(verdict.model)}[/] on {_title(verdict.where)}, {verdict.scheme}")
     console.print(_headline(verdict))
     console.print(_table(verdict))
     if verdict.cpu_nodes:
@@ -36,23 +34,34 @@ def show(verdict: Verdict, console: Console, *, require: str | None = None, show
         console.print(f"{word}: --require {require}{doubt}")
 
 
+def _title(where: Where) -> str:
+    soc = where.soc
+    if soc is None:
+        return f"[bold]{where.backend.title}[/]"
+    sold_as = f", {soc.names[0]}" if soc.names else ""
+    return f"[bold]{soc.chip}[/] (SoC {soc.soc_model}, Hexagon v{soc.htp_arch}{sold_as})"
+
+
 def _headline(verdict: Verdict) -> str:
+    title, label, rest = verdict.where.backend.title, verdict.where.backend.label, verdict.where.rest
     if verdict.full and len(verdict.partitions) == 1:
-        return "[green]✓ every node runs on the NPU, in one partition[/]"
+        return f"[green]✓ every node runs on {title}, in one partition[/]"
     if verdict.full:
-        return f"[green]✓ every node runs on the NPU[/], in {len(verdict.partitions)} partitions"
+        return f"[green]✓ every node runs on {title}[/], in {len(verdict.partitions)} partitions"
     if not verdict.nodes.npu:
-        return "[red]✗ nothing runs on the NPU[/]"
+        return f"[red]✗ nothing runs on {title}[/]"
     count, cutting = len(verdict.cpu_nodes), sum(node.cuts for node in verdict.cpu_nodes)
     if count == 1:
-        tail = ", between NPU nodes: it cuts the graph" if cutting else ""
-        return f"[yellow]! 1 node runs on the CPU[/]{tail}"
-    tail = f", {cutting} of them between NPU nodes: they cut the graph" if cutting else ""
-    return f"[yellow]! {count} nodes run on the CPU[/]{tail}"
+        tail = f", between {label} nodes: it cuts the graph" if cutting else ""
+        return f"[yellow]! 1 node runs on {rest}[/]{tail}"
+    tail = f", {cutting} of them between {label} nodes: they cut the graph" if cutting else ""
+    return f"[yellow]! {count} nodes run on {rest}[/]{tail}"
 
 
 def _table(verdict: Verdict) -> Table:
-    table = Table("", "NPU", "CPU", "share on NPU", box=None, pad_edge=False)
+    label = verdict.where.backend.label
+    rest = "CPU" if verdict.where.soc else "ORT's CPU"
+    table = Table("", label, rest, f"share on {label}", box=None, pad_edge=False)
     nodes, macs = verdict.nodes, verdict.macs
     table.add_row("nodes", f"{nodes.npu}", f"{nodes.cpu}", f"{nodes.percent:.1f} %")
     if macs.npu + macs.cpu:
@@ -85,7 +94,8 @@ def _details(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if verdict.context_bytes is not None:
         yield "context", _mib(verdict.context_bytes)
     if verdict.vtcm_mb:
-        of = f" of the chip's {verdict.target.vtcm_mb}" if verdict.target.vtcm_mb else ""
+        soc = verdict.where.soc
+        of = f" of the chip's {soc.vtcm_mb}" if soc and soc.vtcm_mb else ""
         yield "VTCM planned", f"{verdict.vtcm_mb} MB{of}"
     if verdict.ddr is not None:
         ddr = verdict.ddr
@@ -96,7 +106,7 @@ def _details(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 def show_reasons(verdict: Verdict, console: Console, show_all: bool) -> None:
     """One paragraph for each operator and reason: how many, the backend's words, which, what to do."""
-    console.print("\n[bold]On the CPU, with the backend's reason[/]")
+    console.print(f"\n[bold]On {verdict.where.rest}, with the backend's reason[/]")
     inside = Counter(node.inside for node in verdict.cpu_nodes)
     groups: dict[tuple[str, str], list[CpuNode]] = {}
     for node in verdict.cpu_nodes:

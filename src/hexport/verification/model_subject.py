@@ -1,4 +1,4 @@
-"""A model by itself: plain ONNX, which is compiled for the simulator, or an EPContext model."""
+"""A model by itself: plain ONNX, which a QNN backend compiles, or an EPContext model."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from hexport import facts, zoo
+from hexport.backend.where import GPU, QNN_CPU, Where, accept, choose_where, on_chip
 from hexport.errors import UsageError
 from hexport.inspection.context_model import inspect_context_model
 from hexport.model import Graph, Model, TensorType, read
@@ -26,11 +27,11 @@ from hexport.zoo.models import PREFIX
 
 @dataclass(frozen=True)
 class ModelSubject:
-    """A model and the chip that it runs on; None: on the CPU."""
+    """A model and where it runs; None: on the CPU."""
 
     given: str
     source: Model
-    soc: facts.Soc | None
+    where: Where | None
     compiled: bool
     dims: Mapping[str, int] = field(default_factory=dict)
     input_shapes: Mapping[str, Shape] = field(default_factory=dict)
@@ -49,7 +50,7 @@ class ModelSubject:
     @property
     def own_reference(self) -> Path | None:
         """Itself on the CPU, in float or as ONNX Runtime computes it."""
-        return None if self.compiled or self.soc is None else self.source.path
+        return None if self.compiled or self.where is None else self.source.path
 
     def takes(self, shapes: Mapping[str, Shape]) -> bool:
         return set(self.inputs) <= set(shapes)
@@ -63,17 +64,21 @@ class ModelSubject:
     def run(self, inputs: Inputs, limits: Limits) -> Ran:
         samples = [{name: sample[name] for name in self.inputs} for sample in inputs.samples]
         refuse_misfits(self.given, self.inputs, samples[0])
-        optimize = not is_quantised(self.source)
+        where, optimize = self.where, not is_quantised(self.source)
         with temporary_folder() as folder:
             path, data_folder = self.source.path, ""
-            if self.soc is not None and not self.compiled:
+            if where is not None and not self.compiled:
                 shapes = {name: array.shape for name, array in samples[0].items()}
                 staged = stage(self.source, shapes, folder)
                 path, data_folder = staged.model, staged.data_folder_if_needed
-            results = run_model(path, samples, self.soc, limits, optimize=optimize, data_folder=data_folder)
-        npu, cpu, notes = describe(results, self.given, self.soc is not None)
-        chip = self.soc.chip if self.soc else None
-        return Ran(results.outputs, str(self.source.path), npu, cpu, chip, notes=tuple(notes))
+            results = run_model(path, samples, where, limits, optimize=optimize, data_folder=data_folder)
+        if where is None:
+            npu, cpu, notes = describe(results, self.given, False)
+            return Ran(results.outputs, str(self.source.path), npu, cpu, notes=tuple(notes))
+        npu, cpu, notes = describe(results, self.given, True, where.backend.title)
+        cautions = accept(where, self.source.graph, self.given)
+        chip = where.soc.chip if where.soc else None
+        return Ran(results.outputs, str(self.source.path), npu, cpu, chip, notes=(*notes, *cautions))
 
 
 def open_model(
@@ -87,15 +92,19 @@ def open_model(
     """The model, if it can be run there."""
     source = read(zoo.resolve(thing))
     compiled = is_compiled(source)
+    if compiled and backend in (CPU, QNN_CPU, GPU):
+        raise NotVerifiable(
+            f"{thing} does not run on {'the CPU' if backend == CPU else backend}",
+            why="it calls a context binary, which holds code for the NPU only",
+            next="--backend simulator",
+        )
     if backend == CPU:
-        if compiled:
-            raise NotVerifiable(
-                f"{thing} does not run on the CPU",
-                why="it calls a context binary, which holds code for the NPU only",
-                next="--backend simulator",
-            )
         refuse_target(target)
         return ModelSubject(str(thing), source, None, False, dims, input_shapes)
+    if backend in (QNN_CPU, GPU):
+        where = choose_where(backend, target)
+        accept(where, source.graph, str(thing))  # what it refuses is said before the work
+        return ModelSubject(str(thing), source, where, False, dims, input_shapes)
     soc = None if target is None else facts.find_target(target)
     if compiled:
         soc = _chip_of(source.path, soc, limits)
@@ -105,7 +114,7 @@ def open_model(
             why="the simulator computes as one chip does",
             next=f"hexport verify '{thing}' --target SM8650, or --backend cpu",
         )
-    return ModelSubject(str(thing), source, soc, compiled, dims, input_shapes)
+    return ModelSubject(str(thing), source, on_chip(soc), compiled, dims, input_shapes)
 
 
 def is_compiled(source: Model) -> bool:

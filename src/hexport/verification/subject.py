@@ -1,4 +1,4 @@
-"""What is verified: a thing that takes samples and gives outputs, on the simulator or the CPU."""
+"""What is verified: a thing that takes samples and gives outputs, on a QNN backend or the CPU."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from numpy.typing import NDArray
 
 from hexport import facts
-from hexport.backend.calling import PROVIDER
-from hexport.backend.running import Results, run_on_cpu, run_on_htp
+from hexport.backend.running import Results, run_on, run_on_cpu
+from hexport.backend.where import GPU, QNN_CPU, Where, on_chip
 from hexport.errors import UsageError
 from hexport.model import Model
 from hexport.model.dims import Shape
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hexport.verification.inputs import Inputs, Sample
 
 SIMULATOR, CPU = "simulator", "cpu"
-BACKENDS = (SIMULATOR, CPU)
+BACKENDS = (SIMULATOR, CPU, QNN_CPU, GPU)
 _QUANTISING = frozenset(("QuantizeLinear", "DequantizeLinear"))
 
 
@@ -77,28 +77,31 @@ class Subject(Protocol):
 def run_model(
     model: Path,
     samples: Sequence[Sample],
-    soc: facts.Soc | None,
+    where: Where | facts.Soc | None,
     limits: Limits,
     *,
     optimize: bool = True,
     options: Mapping[str, str] | None = None,
     data_folder: str = "",
 ) -> Results:
-    """On the simulator of ``soc``, or on the CPU without one."""
-    if soc is None:
+    """On a QNN backend, which for a chip is the simulator; on the CPU where neither is given."""
+    if where is None:
         return run_on_cpu(model, samples, optimize=optimize, data_folder=data_folder, limits=limits)
-    return run_on_htp(model, samples, soc, options=options, data_folder=data_folder, limits=limits)
+    where = where if isinstance(where, Where) else on_chip(where)
+    return run_on(model, samples, where, options=options, data_folder=data_folder, limits=limits)
 
 
-def describe(results: Results, what: str, simulated: bool) -> tuple[int, int, list[str]]:
-    """Nodes on the NPU and on the CPU, and what to say of it."""
-    npu = sum(len(part.nodes) for part in results.parts if part.provider == PROVIDER)
-    cpu = sum(len(part.nodes) for part in results.parts if part.provider != PROVIDER)
+def describe(
+    results: Results, what: str, simulated: bool, title: str = "the NPU"
+) -> tuple[int, int, list[str]]:
+    """Nodes on the backend and on the CPU, and what to say of it."""
+    taken, left = results.taken, results.left
     if not simulated:
-        return npu, cpu, []
-    if not npu:
-        return npu, cpu, [f"nothing of {what} ran on the NPU: the CPU's results were compared"]
-    return npu, cpu, [f"{cpu} nodes of {what} ran on the CPU"] if cpu else []
+        return taken, left, []
+    if not taken:
+        return taken, left, [f"nothing of {what} ran on {title}: the CPU's results were compared"]
+    count = f"{left}" if left else "some" if results.unlisted_rest else ""
+    return taken, left, [f"{count} nodes of {what} ran on the CPU"] if count else []
 
 
 def refuse_target(target: str | int | None) -> None:

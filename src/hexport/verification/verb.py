@@ -20,7 +20,7 @@ from hexport.verification.measuring import find
 from hexport.verification.model_subject import is_compiled, open_model
 from hexport.verification.outcome import Match, make_rule
 from hexport.verification.package_subject import open_subject
-from hexport.verification.subject import BACKENDS, SIMULATOR, Subject, is_quantised
+from hexport.verification.subject import BACKENDS, CPU, SIMULATOR, Subject, is_quantised
 
 if TYPE_CHECKING:
     from hexport.observe.comparing import Outputs
@@ -47,18 +47,19 @@ def verify(
     input_shapes: Mapping[str, Shape] | None = None,
     limits: Limits | None = None,
 ) -> Match:
-    """Run ``thing`` on the simulator or the CPU, the reference on the CPU, and tell how far they are apart.
+    """Run ``thing`` on ``backend``, the reference on the CPU, and tell how far they are apart.
 
     Without ``reference`` a package is compared with the CPU model inside it, a plain model with itself.
     """
     started, limits = time.perf_counter(), limits or Limits()
     if backend not in BACKENDS:
-        raise UsageError(f"--backend {backend}: not known", next=f"use {' or '.join(BACKENDS)}")
+        raise UsageError(f"--backend {backend}: not known", next=f"use one of {', '.join(BACKENDS)}")
     make_rule(min_sqnr, rtol, atol, otherwise=None)  # a wrong wish is said before the work
     given_inputs.check_count(samples)
     sized = bool(dims or input_shapes)
     if Path(thing).is_dir():
         _refuse_sizes("a package has its own: choose one with --bucket", sized)
+        _refuse_other_backends(thing, backend)
         subject: Subject = open_subject(thing, backend, target, bucket)
     else:
         if bucket is not None:
@@ -116,6 +117,15 @@ def _reference(thing: str | Path, subject: Subject, given: str | Path | None) ->
             next="name the original ONNX model",
         )
     return source, str(given)
+
+
+def _refuse_other_backends(package: str | Path, backend: str) -> None:
+    if backend not in (SIMULATOR, CPU):
+        raise NotVerifiable(
+            f"{package} is a package, and those are not verified on {backend}",
+            why="it holds code for the NPU, which the simulator runs, and a model for the CPU",
+            next="give the model that it was made from",
+        )
 
 
 def _refuse_sizes(why: str, sized: bool) -> None:
