@@ -12,14 +12,17 @@ import click
 from hexport.cli.main import EXIT_OK, EXIT_SHORT
 from hexport.cli.model_options import (
     build_parts,
+    custom_ops_option,
     dims_option,
     input_shapes_option,
     limits_options,
     make_limits,
+    native_log_option,
     output_option,
+    provider_option,
     target_option,
 )
-from hexport.cli.output import console, json_option, print_json
+from hexport.cli.output import console, json_option, print_json, waiting
 
 if TYPE_CHECKING:
     from hexport.faultfinding.reduce import Step
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def command() -> None:
-    """Find out what in a model makes it fail."""
+    """Find out what in a model makes it fail, and record it for a bug report."""
 
 
 @command.command("reduce")
@@ -104,6 +107,59 @@ def reduce_command(
     else:
         show(result, console())
     return EXIT_OK if result.failure is not None else EXIT_SHORT
+
+
+@command.command("record")
+@click.argument("model")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FOLDER", help="A new folder."
+)
+@target_option()
+@dims_option
+@input_shapes_option
+@provider_option
+@custom_ops_option
+@limits_options
+@native_log_option
+@json_option
+def record_command(
+    model: str,
+    output: Path,
+    target: str,
+    dims: dict[str, int],
+    input_shapes: dict[str, tuple[int, ...]],
+    more: dict[str, str],
+    custom_ops: tuple[Path, ...],
+    timeout: float,
+    memory_limit: int | None,
+    native_log: Path | None,
+    as_json: bool,
+) -> int:
+    """Write down the calls that MODEL becomes, for a bug report about the compiler.
+
+    MODEL is an ONNX file, or zoo:NAME. Nothing is compiled and nothing computed: there are no results.
+    The folder has the calls as a C program, their data, and record.json with all else that is asked for.
+    """
+    from hexport.faultfinding.bug_report import debug_record
+    from hexport.faultfinding.call_record_view import show
+
+    with waiting(f"recording {model}"):
+        record = debug_record(
+            model,
+            output=output,
+            target=target,
+            dims=dims,
+            input_shapes=input_shapes,
+            options=more,
+            custom_ops=custom_ops,
+            limits=make_limits(timeout, memory_limit),
+            native_log=native_log,
+        )
+    if as_json:
+        print_json(record.to_json())
+    else:
+        show(record, console())
+    return EXIT_OK
 
 
 @contextmanager

@@ -56,6 +56,18 @@ def _parse_freeze(_: click.Context, __: click.Parameter, values: tuple[str, ...]
     return result
 
 
+def _parse_provider(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    result: dict[str, str] = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE; docs/options.md has them all")
+        if key in result:
+            raise click.BadParameter(f"{key!r} is given twice")
+        result[key] = text
+    return result
+
+
 def output_option(help_text: str) -> Decorator:
     """``-o``, a file."""
     path = click.Path(dir_okay=False, path_type=Path)
@@ -94,6 +106,21 @@ input_shapes_option: Decorator = click.option(
     metavar="INPUT=1,3,224,224",
     callback=_parse_shapes,
     help="Whole shape of an input. Repeatable.",
+)
+provider_option: Decorator = click.option(
+    "--option",
+    "more",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_parse_provider,
+    help="Any other provider option. Repeatable.",
+)
+custom_ops_option: Decorator = click.option(
+    "--custom-ops",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="LIBRARY",
+    help="ONNX Runtime's library with operators that the model has of its own. Repeatable.",
 )
 freeze_option: Decorator = click.option(
     "--freeze",

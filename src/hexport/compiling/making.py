@@ -44,6 +44,8 @@ class Settings:
     embed: bool
     share: bool
     limits: Limits
+    custom_ops: tuple[str, ...] = ()
+    """Libraries of operators that the models need."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,9 @@ def stock_up(sources: Sequence[Source], settings: Settings) -> Stock:
     models = settings.folder / "models"
     models.mkdir()
     staged = {s.name: _stage(s.model, s.shapes, models / s.name) for s in sources}
-    types, notes = infer_all_types(list(staged.values()), settings.folder, limits=settings.limits)
+    types, notes = infer_all_types(
+        list(staged.values()), settings.folder, custom_ops=settings.custom_ops, limits=settings.limits
+    )
     said = (*(note for source in sources for note in source.notes), *notes)
     return Stock(staged, dict(zip(staged, types, strict=True)), said)
 
@@ -75,7 +79,8 @@ def make(job: Job, stock: Stock, settings: Settings, workdir: Path) -> Artefact:
         pairs = list(zip(job.sources, batch.products, strict=True))
         verdicts = [_verdict(job, source, product, attempt, stock) for source, product in pairs]
         for (source, product), verdict in zip(pairs, verdicts, strict=True):
-            _refuse_nothing(source, product, verdict, log)
+            if not product.model.calls:
+                raise nothing_compiled(source, verdict, log)
     except BackendError as error:
         raise explained(error, job.sources[0].model.graph, without_float) from error
     refuse_differences(batch, job.sources, job.chips, settings.options, log)
@@ -128,6 +133,7 @@ def _attempt(
         embed=settings.embed,
         share=settings.share,
         session=session,
+        custom_ops=settings.custom_ops,
         limits=settings.limits,
     )
     return _Attempt(batch, workdir / "native.log")
@@ -140,7 +146,13 @@ def layout_notes(job: Job, made: Artefact, settings: Settings, nhwc_inputs: Sequ
         workdir.mkdir()
         staged = _stage(source.plain, source.plain_shapes, workdir / "model")
         try:
-            plain = compile_batch([Order(staged, "p.onnx")], job.provider, workdir, limits=settings.limits)
+            plain = compile_batch(
+                [Order(staged, "p.onnx")],
+                job.provider,
+                workdir,
+                custom_ops=settings.custom_ops,
+                limits=settings.limits,
+            )
         except WorkerError as error:
             yield f"{source.given}: what channels last saves is not known: without it, {error.what}"
             continue
@@ -180,13 +192,12 @@ def _verdict(job: Job, source: Source, product: Product, attempt: _Attempt, stoc
     return make_verdict(source.given, source.model, job.chips[0], scheme, source.shapes, evidence, [])
 
 
-def _refuse_nothing(source: Source, product: Product, verdict: Verdict, log: Path) -> None:
-    if product.model.calls:
-        return
+def nothing_compiled(source: Source, verdict: Verdict, log: Path) -> NothingCompiled:
+    """The error for a model of which the compiler took no node."""
     reasons = {f"{node.op} `{node.name}`: {node.reason}": None for node in verdict.cpu_nodes}
     more = len(reasons) - _MOST_REASONS
     shown = [*list(reasons)[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])]
-    raise NothingCompiled(
+    return NothingCompiled(
         f"nothing of {source.given} runs on the NPU of {verdict.target.chip}",
         why="\n".join(shown),
         next=f"hexport prepare '{source.given}' --target {verdict.target.chip} -o prepared.onnx",

@@ -15,11 +15,35 @@ _OURS = {
     "htp_arch": "--target",
     "backend_type": "nothing: compile is for the NPU",
     "backend_path": "nothing: compile is for the NPU",
-    "qnn_saver_path": "nothing: the Saver backend compiles nothing",
+    "qnn_saver_path": "hexport debug record: the Saver backend compiles nothing",
+    "dump_qnn_ir_dlc": "--format dlc",
+    "dump_qnn_ir_dlc_dir": "--format dlc",
+    "qnn_ir_backend_path": "--format dlc",
     "enable_framework_op_trace": "nothing: it is always on",
     "framework_op_trace_dir": "nothing: compile reads the trace itself",
 }
 _IO_QUANTIZATION = {"npu": "0", "cpu": "1"}
+_FLAGS = {
+    "htp_graph_finalization_optimization_mode": "--finalization",
+    "vtcm_mb": "--vtcm",
+    "enable_htp_fp16_precision": "--fp16",
+    "qnn_context_priority": "--priority",
+    "enable_htp_prepare_only": "--prepare-only",
+}
+# What changes the graph itself, and so a DLC; all others are about making code of it or running that.
+# Measured with onnxruntime-qnn 2.7.0 on models that have what each is for. op_packages is refused elsewhere.
+_FOR_DLC = frozenset(
+    {
+        "enable_block_quant_weight_optimization",
+        "enable_htp_monolithic_lstm",
+        "htp_bf16_enable",
+        "offload_graph_io_quantization",
+        "op_affinity",
+        "op_packages",
+        "skip_backend_op_validation",
+        "skip_qnn_version_check",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +77,19 @@ class CompileOptions:
             **self._others(),
         }
         return dict(validate_options(provider, session))
+
+    def dlc_provider(self, chip: Soc, folder: str) -> dict[str, str]:
+        """The provider options for DLC files in ``folder`` of what the NPU of ``chip`` takes."""
+        given = {**self._named(1), **self._others()}
+        if lost := [_FLAGS.get(key, f"--option {key}") for key in given if key not in _FOR_DLC]:
+            raise UsageError(
+                f"{', '.join(lost)}: has no meaning for a DLC",
+                why="a DLC is the graph before it becomes code for a chip; this is about the code or its run",
+                next="leave it out",
+            )
+        where = {"backend_type": "htp", "soc_model": str(chip.soc_model)}
+        dlc = {"dump_qnn_ir_dlc": "1", "dump_qnn_ir_dlc_dir": folder}
+        return dict(validate_options({**where, **given, **dlc}))
 
     def _named(self, chips: int) -> dict[str, str]:
         size = None if self.vtcm_mb is None else ",".join([str(self.vtcm_mb)] * chips)

@@ -106,7 +106,7 @@ def _shape_differences(contexts: Sequence[ContextBinary], source: Source) -> Ite
     """
     for name, shape in source.shapes.items():
         found = {t.shape for c in contexts for g in c.graphs for t in g.inputs if t.name == name}
-        if found and _without_ones(shape) not in {_without_ones(other) for other in found}:
+        if found and without_ones(shape) not in {without_ones(other) for other in found}:
             shapes = " or ".join(map(str, sorted(found)))
             yield f"input {name!r}: {source.given} has {shape}, the binary {shapes}"
 
@@ -119,6 +119,6 @@ def _file_differences(batch: Batch) -> Iterator[str]:
             yield f"{product.model.path.name} looks for {main.cache!r}, the binary is {batch.binary.name}"
 
 
-def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+def without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Axes of one element do not count: a scalar has one in the binary, and a Gemm's bias loses its own."""
     return tuple(size for size in shape if size != 1)

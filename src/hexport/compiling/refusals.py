@@ -22,3 +22,9 @@ class CompiledOtherwise(BackendError):
     """The binary that came out is not what was asked for."""
 
     code = "HX812"
+
+
+class SeveralGraphs(BackendError, ValueError):
+    """The model falls into several graphs, and one file holds one."""
+
+    code = "HX813"

@@ -39,11 +39,16 @@ def read_sources(
     dims: Mapping[str, int],
     input_shapes: Mapping[str, Shape],
     nhwc_inputs: Collection[str],
+    *,
+    any_operator: bool = False,
 ) -> tuple[Source, ...]:
-    """Every model, or the first thing that is wrong with one of them."""
+    """Every model, or the first thing that is wrong with one of them.
+
+    ``any_operator`` for models whose operators come with a library.
+    """
     if not models:
         raise UsageError("there is no model to compile", next="name an ONNX file")
-    sources = tuple(_source(model, dims, input_shapes, nhwc_inputs) for model in models)
+    sources = tuple(_source(model, dims, input_shapes, nhwc_inputs, any_operator) for model in models)
     seen: dict[str, str] = {}
     for source in sources:
         # File systems that take upper and lower case for one are common.
@@ -58,10 +63,14 @@ def read_sources(
 
 
 def _source(
-    given: str | Path, dims: Mapping[str, int], input_shapes: Mapping[str, Shape], nhwc: Collection[str]
+    given: str | Path,
+    dims: Mapping[str, int],
+    input_shapes: Mapping[str, Shape],
+    nhwc: Collection[str],
+    any_operator: bool,
 ) -> Source:
     text = str(given)
-    plain = read(zoo.resolve(given))
+    plain = read(zoo.resolve(given), any_operator=any_operator)
     _refuse_compiled(plain, text)
     notes: list[str] = []
     if text.startswith(PREFIX) and not dims and not input_shapes:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from hexport import facts
+from hexport.backend.custom_ops import find_libraries
+from hexport.compiling.given_files import library_notes, unmet_pins
 from hexport.compiling.making import SECOND, Settings, layout_notes, make, stock_up
 from hexport.compiling.options import CompileOptions
 from hexport.compiling.outcome import Artefact, Compiled, CompiledModel
@@ -45,6 +47,7 @@ def compile_models(
     nhwc_inputs: Sequence[str] = (),
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Shape] | None = None,
+    custom_ops: Sequence[str | Path] = (),
     require: str | None = None,
     limits: Limits | None = None,
     native_log: Path | None = None,
@@ -52,18 +55,20 @@ def compile_models(
     """Write to ``out_dir`` what ``models`` become for each of ``targets``: all of it, or nothing.
 
     Each model and target has a binary of its own, but with ``share_weights`` all models have one together,
-    and with ``multi_soc`` all targets. ``require`` only has its form checked; ``Compiled.meets`` decides.
+    and with ``multi_soc`` all targets. ``custom_ops`` are ONNX Runtime's libraries with operators that the
+    models have. ``require`` only has its form checked; ``Compiled.meets`` decides.
     """
     if require not in (None, "full"):
         parse_percent(str(require))
     out_dir, options = Path(out_dir), options or CompileOptions()
     chips = tuple(dict.fromkeys(facts.find_target(target) for target in targets))
     nhwc = tuple(dict.fromkeys(nhwc_inputs))
-    sources = read_sources(models, dims or {}, input_shapes or {}, nhwc)
+    libraries = find_libraries(custom_ops)
+    sources = read_sources(models, dims or {}, input_shapes or {}, nhwc, any_operator=bool(libraries))
     jobs = plan_jobs(sources, chips, options, share_weights=share_weights, multi_soc=multi_soc, embed=embed)
     refuse_unwritable(out_dir)
-    with _folder(sources, out_dir) as folder:
-        settings = Settings(folder, options, embed, share_weights, limits or Limits())
+    with work_folder(sources, out_dir) as folder:
+        settings = Settings(folder, options, embed, share_weights, limits or Limits(), libraries)
         try:
             stock = stock_up(sources, settings)
             made = [make(job, stock, settings, folder / f"job{n}") for n, job in enumerate(jobs)]
@@ -74,13 +79,15 @@ def compile_models(
         publish([a.binary for a in made if a.binary], [m.path for a in made for m in a.models], out_dir)
     notes += [w for a in made for m in a.models for w in m.verdict.warnings]
     notes += [note for note, said in ((_SHARED, share_weights), (_MULTI, multi_soc)) if said]
+    notes += [*unmet_pins(options, sources), *library_notes(libraries)]
     return Compiled(out_dir, tuple(_moved(a, out_dir) for a in made), tuple(dict.fromkeys(notes)))
 
 
 compile = compile_models  # noqa: A001 - the verb's own name, for `hexport.compile`
 
 
-def _folder(sources: Sequence[Source], out_dir: Path) -> AbstractContextManager[Path]:
+def work_folder(sources: Sequence[Source], out_dir: Path) -> AbstractContextManager[Path]:
+    """Where to compile; gone afterwards."""
     if out_dir.is_dir() and sum(external_bytes(source.plain) for source in sources) > _LARGE:
         return own_folder(out_dir, HIDDEN)
     return temporary_folder()

@@ -19,7 +19,7 @@ def show(result: ReducedModel, console: Console) -> None:
     for note in result.notes:
         console.print(f"[yellow]![/] {escape(note)}")
     if result.reproduce:
-        console.print(f"reproduce: {escape(result.reproduce)}")
+        console.print(f"reproduce: {escape(result.reproduce)}", soft_wrap=True)
 
 
 def _show_piece(result: ReducedModel, console: Console) -> None:
@@ -27,7 +27,8 @@ def _show_piece(result: ReducedModel, console: Console) -> None:
     console.print(
         f"[bold]{escape(result.model)}[/] → {escape(result.output)}: "
         f"[bold]{len(result.nodes)} of {result.of} nodes[/], "
-        f"{result.tried} pieces tried in {result.seconds:.0f} s"
+        f"{result.tried} pieces tried in {result.seconds:.0f} s",
+        soft_wrap=True,  # or a long path breaks the line anywhere
     )
     for node in result.nodes[:_MOST_NODES]:
         console.print(f"  {escape(node.op)} `{escape(node.name)}`")

@@ -36,8 +36,11 @@ class Model:
     """The parsed ModelProto, functions written out, with unique node names; for ``staging.py`` only."""
 
 
-def read(path: Path) -> Model:
-    """Read and look over a model file, or raise a :class:`ModelError` that says what is wrong."""
+def read(path: Path, *, any_operator: bool = False) -> Model:
+    """Read and look over a model file, or raise a :class:`ModelError` that says what is wrong.
+
+    ``any_operator`` for models whose operators come with a library.
+    """
     proto = load(path)
     try:
         inline(proto)
@@ -50,7 +53,7 @@ def read(path: Path) -> Model:
         raise NotOnnx(
             f"{path} is not a sound ONNX model", why=str(error), next="export or download the model again"
         ) from error
-    check_soundness(path, graph, functions)
+    check_soundness(path, graph, functions, any_operator=any_operator)
     defaults = tuple(_text(v.name) for v in proto.graph.input if _text(v.name) in graph.constants)
     if proto.ir_version < _FIRST_WITH_DEFAULTS:
         defaults = ()
