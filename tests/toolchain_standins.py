@@ -14,9 +14,13 @@ import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from hexport.environments.record import Toolchain, write_record
+from hexport.environments.registry import record_path
+from hexport.facts import current_platform
 from hexport.model.tiny import ANSWERS_FOR_ONES
 
 PROVIDER, HOST = "2.3.0", "1.26.0"
@@ -77,6 +81,21 @@ def _wheel(folder: Path, name: str, version: str, code: str, requires: str = "")
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
         for path, text in files.items():
             wheel.writestr(path, text)
+
+
+def name_interpreter(
+    name: str, python: str = sys.executable, packages: Mapping[str, str] | None = None, **environment: str
+) -> Toolchain:
+    """A toolchain of an interpreter that is there, without the minutes that verifying it takes."""
+    found = {one: metadata.version(one) for one in ("onnxruntime", "onnxruntime-qnn", "numpy")}
+    version = ".".join(map(str, sys.version_info[:3]))
+    made = Toolchain(
+        name, python, version, current_platform(), dict(packages or found), (), environment=environment
+    )
+    place = record_path(name)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_record(place, made)
+    return made
 
 
 def settings(data: Path, index: Path | str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from hexport.version import __version__
 
 if TYPE_CHECKING:
     from hexport.building.verb import build as build
+    from hexport.comparison.verb import compare as compare
     from hexport.compiling.verb import compile as compile  # noqa: A004 - the verb's own name
     from hexport.diagnosis import doctor as doctor
     from hexport.facts import targets as targets
@@ -36,6 +37,7 @@ _WHERE = {
     "build": "hexport.building.verb",
     "cache": "hexport.storage.upkeep",
     "check": "hexport.observe.check",
+    "compare": "hexport.comparison.verb",
     "compile": "hexport.compiling.verb",
     "doctor": "hexport.diagnosis",
     "inspect": "hexport.inspection.verb",
@@ -58,6 +60,7 @@ __all__ = [
     "build",
     "cache",
     "check",
+    "compare",
     "compile",
     "doctor",
     "inspect",

@@ -36,13 +36,14 @@ VERBS: dict[str, str] = {
     "compile": "Compile models for chips, and prove from the binaries what they are.",
     "run": "Run a package or a model on arrays, and tell what ran where.",
     "verify": "Compare a package or a model with its reference on the same inputs.",
+    "compare": "Take a model through two compilers or backends, and tell whether the second is worse.",
     "inspect": "Tell what a file or folder is, and what is inside.",
     "pack": "Make one zip of a package, and a package of such a zip.",
     "snippet": "Print a program that calls a package, in C++, C#, Kotlin or Python.",
     "wrap": "Make ONNX models that call a context binary of Qualcomm's own tools.",
     "toolchain": "Environments of their own for native code, each with one compiler version.",
     "cache": "See and clear what hexport keeps on this machine.",
-    "debug": "Cut a model that fails down to the smallest piece that still does.",
+    "debug": "Cut a failing model down, or record its QNN calls, for a bug report.",
 }
 
 

@@ -1,0 +1,1 @@
+"""``compare``: the same model through two compilers or two backends, and whether the second is worse."""
