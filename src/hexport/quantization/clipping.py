@@ -6,7 +6,7 @@ two in its own way; the default takes the least expected squared error for the n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from hexport.quantization.encoding import QType
 from hexport.quantization.histogram import Histogram
 
 Range = tuple[float, float]
+Ends = float | NDArray[Any]
+ErrorOf = Callable[[Ends, Ends], NDArray[Any]]
 _PERCENTILE = 99.99
 _SHRINKS = np.concatenate([np.linspace(1.0, 0.5, 26), np.geomspace(0.48, 0.02, 24)])
 
@@ -42,14 +44,18 @@ def least_squares(histogram: Histogram, type_: QType) -> Range:
     """The range with the least expected squared error."""
     low, high = min(histogram.low, 0.0), max(histogram.high, 0.0)
     error = _squared_error(histogram, type_)
-    best = (error(low, high), low, high)
+    lows, highs = low * _SHRINKS, high * _SHRINKS
+    best = (float(error(low, high)), low, high)
     # Each end on its own, then the other one: the error is nearly convex in both.
     for _round in range(2):
-        for shrink in _SHRINKS:
-            best = min(best, (error(low * shrink, best[2]), low * shrink, best[2]))
-        for shrink in _SHRINKS:
-            best = min(best, (error(best[1], high * shrink), best[1], high * shrink))
+        best = min(best, *_tried(error, lows, best[2]))
+        best = min(best, *_tried(error, best[1], highs))
     return best[1], best[2]
+
+
+def _tried(error: ErrorOf, low: Ends, high: Ends) -> Iterator[tuple[float, float, float]]:
+    ranges = np.broadcast_arrays(error(low, high), low, high)
+    return zip(*(part.tolist() for part in ranges), strict=True)
 
 
 def entropy(histogram: Histogram, type_: QType) -> Range:
@@ -69,11 +75,11 @@ METHODS: dict[str, Callable[[Histogram, QType], Range]] = {
 
 def expected_error(histogram: Histogram, low: float, high: float, type_: QType) -> float:
     """The mean squared error of writing what was seen as integers over this range."""
-    return _squared_error(histogram, type_)(low, high) / max(histogram.total, 1)
+    return float(_squared_error(histogram, type_)(low, high)) / max(histogram.total, 1)
 
 
-def _squared_error(histogram: Histogram, type_: QType) -> Callable[[float, float], float]:
-    """As a function of the range, from sums that are made once: it is asked hundreds of times."""
+def _squared_error(histogram: Histogram, type_: QType) -> ErrorOf:
+    """As a function of the range, or of many, from sums that are made once."""
     used = np.flatnonzero(histogram.counts)
     counts = histogram.counts[used].astype(np.float64)
     # The extremes are known exactly; a bin's centre may lie beyond them.
@@ -82,17 +88,19 @@ def _squared_error(histogram: Histogram, type_: QType) -> Callable[[float, float
         np.concatenate([[0.0], np.cumsum(counts * centres**power)]) for power in range(3)
     )
 
-    def beyond(end: float, begin: int, stop: int) -> float:
+    def beyond(end: Ends, begin: NDArray[Any] | int, stop: NDArray[Any] | int) -> NDArray[Any]:
         """What cutting the bins ``begin`` to ``stop`` at ``end`` costs."""
         count, total, square = (part[stop] - part[begin] for part in (numbers, sums, squares))
-        return float(max(square - 2 * end * total + end**2 * count, 0.0))
+        cost: NDArray[Any] = np.maximum(square - 2 * end * total + end**2 * count, 0.0)
+        return cost
 
-    def error(low: float, high: float) -> float:
+    def error(low: Ends, high: Ends) -> NDArray[Any]:
         step = (high - low) / type_.steps
-        first = int(np.searchsorted(centres, low, side="left"))
-        last = int(np.searchsorted(centres, high, side="right"))
+        first = np.searchsorted(centres, low, side="left")
+        last = np.searchsorted(centres, high, side="right")
         inside = numbers[last] - numbers[first]
-        return beyond(low, 0, first) + beyond(high, last, len(used)) + float(inside) * step**2 / 12
+        total: NDArray[Any] = beyond(low, 0, first) + beyond(high, last, len(used)) + inside * step**2 / 12
+        return total
 
     return error
 
