@@ -304,6 +304,7 @@ def test_large_external_data_stays_outside(tmp_path: Path, monkeypatch: pytest.M
     """The whole way with weights in files, on a small model that counts as large."""
     for module in (saving, verb):
         monkeypatch.setattr(module, "LARGE", 100)
+    monkeypatch.setattr(saving, "LEAST_OUTSIDE", 100)
     nodes = [node("MatMul", "x w", "a"), node("Erf", "a", "y", name="erf")]
     weight = np.tile(WEIGHT, 4)
     proto = small.model(nodes, [X], [small.value("y", [2, 32])], [small.constant("w", weight)])

@@ -15,6 +15,7 @@ from onnxscript.optimizer import fold_constants
 
 import small_models as small
 from hexport.rewrite.any_outputs import AnyOutputs
+from hexport.rewrite.support.if_to_where import IfToWhere
 from hexport.rewrite.support.loop_unrolled import LoopUnrolled
 from hexport.rewrite.support.scan_unrolled import ScanUnrolled
 from rule_checks import assert_equivalent, cpu_ops, htp_sqnr, random_feeds, rewritten
@@ -299,3 +300,53 @@ def test_inside_a_branch() -> None:
     assert "Loop" not in {n.op_type for n in branch.node}
     for flag in (True, False):
         assert_equivalent(before, after, [{**random_feeds(before), "flag": np.array(flag)}])
+
+
+def if_model(sizes: tuple[int, int] = (WIDTH, WIDTH), rank: int = 2) -> onnx.ModelProto:
+    """Where the mean of x is positive, a layer with weights of the graph around; else x as it is, and −x."""
+    then = [
+        node("MatMul", ["x", "w"], ["product"]),
+        node("Tanh", ["product"], ["t"]),
+        node("Neg", ["product"], ["u"]),
+    ]
+    otherwise = [node("Identity", ["x"], ["e"]), node("Neg", ["x"], ["f"])]
+    branches = [
+        helper.make_graph(nodes, name, [], [small.value(n, [1, size]) for n in names])
+        for nodes, name, names, size in zip(
+            (then, otherwise), ("then", "else"), (("t", "u"), ("e", "f")), sizes, strict=True
+        )
+    ]
+    choice = helper.make_node(
+        "If", ["go"], ["y", "z"], name="if", then_branch=branches[0], else_branch=branches[1]
+    )
+    weight = np.random.default_rng(0).normal(0, 0.3, (WIDTH, sizes[0])).astype(np.float32)
+    return small.model(
+        [
+            node("ReduceMean", ["x"], ["mean"], keepdims=int(rank == 2)),
+            node("Greater", ["mean", "zero"], ["go"]),
+            choice,
+        ],
+        [small.value("x", [1, WIDTH])],
+        [small.value("y", [1, None if sizes[0] != sizes[1] else WIDTH]), small.value("z", [1, None])],
+        [small.constant("w", weight), small.constant("zero", np.array(0, np.float32))],
+    )
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_if(rank: int) -> None:
+    before, rule = if_model(rank=rank), IfToWhere()
+    after, done = rewritten(before, rule)
+    assert [(a.rule, a.nodes) for a in done] == [("IfToWhere", ("if",))]
+    feeds = [random_feeds(before, seed) for seed in range(4)]
+    assert {bool(feed["x"].mean() > 0) for feed in feeds} == {True, False}
+    assert_equivalent(before, after, feeds)
+    assert not cpu_ops(after)
+    assert htp_sqnr(before, after, feeds) > 40
+
+
+def test_an_if_of_two_sizes_stays() -> None:
+    before, rule = if_model((WIDTH + 1, WIDTH)), IfToWhere()
+    after, done = rewritten(before, rule)
+    assert not done
+    assert "two sizes" in rule.missed[0][1]
+    assert "If" in {n.op_type for n in after.graph.node}

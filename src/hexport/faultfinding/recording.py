@@ -12,7 +12,8 @@ import onnx_ir as ir
 
 from hexport.backend.running import run_on_cpu
 from hexport.faultfinding.saving import save_for_worker
-from hexport.faultfinding.tensor_types import TensorType, exposing, infer_types
+from hexport.faultfinding.tensor_types import TensorType, infer_types
+from hexport.rewrite.exposing import exposing
 from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
 

@@ -13,6 +13,7 @@ from hexport.faultfinding.saving import save_for_worker
 from hexport.model import dtypes
 from hexport.records import from_plain
 from hexport.rewrite.applying import infer_shapes
+from hexport.rewrite.exposing import exposing
 from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits, Worker, WorkerError
 
@@ -81,11 +82,3 @@ def _by_runtime(model: ir.Model, limits: Limits | None) -> Mapping[str, TensorTy
         if dtype is not None:
             found[tensor.name] = TensorType(dtype, tensor.shape)
     return found
-
-
-def exposing(model: ir.Model, names: list[str]) -> ir.Model:
-    """A copy whose outputs are these tensors of the main graph."""
-    copy = model.clone()
-    values = {value.name: value for node in copy.graph for value in node.outputs}
-    copy.graph.outputs[:] = [values[name] for name in names]
-    return copy

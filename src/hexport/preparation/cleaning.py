@@ -14,6 +14,7 @@ import onnx_ir.passes.common as passes
 from hexport.backend.calling import MODULE, call
 from hexport.backend.requests import OptimizeRequest
 from hexport.rewrite.applying import infer_shapes
+from hexport.rewrite.identities import remove_identities
 from hexport.rewrite.newer_opset import to_opset
 from hexport.rewrite.precision.to_float32 import ToFloat32
 from hexport.toolchain import Limits, Worker
@@ -65,7 +66,9 @@ def tidy(model: ir.Model, _: Path) -> ir.Model:
         passes.LiftSubgraphInitializersToMainGraphPass(),
         passes.RemoveInitializersFromInputsPass(),
         passes.CommonSubexpressionEliminationPass(),
-        passes.IdentityEliminationPass(),
+    )(model)
+    remove_identities(model)
+    ir.passes.Sequential(
         passes.RemoveUnusedNodesPass(),
         passes.RemoveUnusedFunctionsPass(),  # type: ignore[no-untyped-call]
         passes.RemoveUnusedOpsetsPass(),

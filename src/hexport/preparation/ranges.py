@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from hexport.backend.running import run_on_cpu
+from hexport.rewrite.exposing import exposing
 from hexport.rewrite.precision.fp16 import LARGEST, SMALLEST, SMALLEST_NORMAL
 from hexport.rewrite.values import constant, fixed_shape, scalar
 from hexport.storage.temporary import temporary_folder
@@ -147,13 +148,9 @@ def _chunks(model: ir.Model, samples: int) -> Iterable[list[str]]:
 
 @contextmanager
 def _exposing(model: ir.Model, names: list[str], folder: Path | None) -> Iterator[Path]:
-    copy = model.clone()
-    wanted = set(names)
-    values = [value for node in copy.graph for value in node.outputs if value.name in wanted]
-    copy.graph.outputs[:] = values
     with temporary_folder() as own:
         path = (folder or own) / "ranges.onnx"
-        ir.save(copy, path)
+        ir.save(exposing(model, names), path)
         yield path
 
 

@@ -13,6 +13,7 @@ from hexport.backend.calling import MODULE, call
 from hexport.backend.requests import RunReply, RunRequest
 from hexport.backend.sample_files import write_samples
 from hexport.records import from_plain
+from hexport.rewrite.exposing import exposing
 from hexport.rewrite.values import constant, fixed_shape
 from hexport.toolchain import Limits, Worker
 
@@ -95,10 +96,7 @@ def compute_tensors(model: ir.Model, sample: Mapping[str, Array], folder: Path, 
         part = folder / f"tensors{number}"
         part.mkdir()
         path = part / "exposed.onnx"
-        copy = model.clone()
-        wanted = set(names)
-        copy.graph.outputs[:] = [v for node in copy.graph for v in node.outputs if v.name in wanted]
-        ir.save(copy, path)
+        ir.save(exposing(model, names), path)
         files = write_samples([sample], part)
         with Worker(MODULE, part / "native.log", limits=limits) as worker:
             request = RunRequest(str(path), "", files, optimize=False)

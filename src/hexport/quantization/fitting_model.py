@@ -6,6 +6,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from hexport.rewrite.applying import Application, apply_rules, infer_shapes
+from hexport.rewrite.identities import remove_identities
 from hexport.rewrite.integers.catalogue import integer_rules
 from hexport.rewrite.precision.to_float32 import ToFloat32
 from hexport.rewrite.rule import Rule
@@ -53,9 +54,6 @@ def _widen(model: ir.Model) -> None:
 
 def _tidy(model: ir.Model) -> None:
     """Constants as initializers and a name for everything, as a prepared model has them."""
-    ir.passes.Sequential(
-        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
-        passes.IdentityEliminationPass(),
-        passes.RemoveUnusedNodesPass(),
-        passes.NameFixPass(),
-    )(model)
+    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    remove_identities(model)
+    ir.passes.Sequential(passes.RemoveUnusedNodesPass(), passes.NameFixPass())(model)

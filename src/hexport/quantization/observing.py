@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hexport.model.external import LEAST_OUTSIDE
 from hexport.model.reference import cpu_session
 from hexport.quantization.histogram import Histogram
+from hexport.rewrite.exposing import exposing
 from hexport.rewrite.values import constant, fixed_shape
 
 Sample = Mapping[str, NDArray[Any]]
@@ -71,9 +72,7 @@ def chunks(model: ir.Model) -> Iterator[list[str]]:
 
 def exposed_session(model: ir.Model, names: Sequence[str], path: Path) -> Any:
     """A session on the CPU whose outputs are the tensors ``names``."""
-    copy = model.clone()
-    wanted = set(names)
-    copy.graph.outputs[:] = [value for node in copy.graph for value in node.outputs if value.name in wanted]
+    copy = exposing(model, names)
     # Weights beside it are written one by one and mapped; inside they would be in memory three times over.
     ir.save(copy, path, external_data=f"{path.name}.data", size_threshold_bytes=LEAST_OUTSIDE)
     return cpu_session(path, hoard=False)

@@ -81,6 +81,7 @@ from hexport.rewrite.support.gemm_scale import GemmScale
 from hexport.rewrite.support.global_lp_pool_to_sum import GlobalLpPoolToSum
 from hexport.rewrite.support.group_norm_to_instance_norm import GroupNormOutsideImages, GroupNormPerGroup
 from hexport.rewrite.support.hardmax_to_argmax import HardmaxToArgmax
+from hexport.rewrite.support.if_to_where import IfToWhere
 from hexport.rewrite.support.instance_norm_flat import InstanceNormFlat
 from hexport.rewrite.support.integer_to_float import (
     DynamicMatMulToFloat,
@@ -226,6 +227,7 @@ _SUPPORT: tuple[type[Rule], ...] = (
     DynamicMatMulToFloat,
     MatMulIntegerToFloatApart,
     RnnUnrolled,
+    IfToWhere,
     LoopUnrolled,
     ScanUnrolled,
     TransposeLowRank,
