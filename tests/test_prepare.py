@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -16,9 +17,11 @@ from onnx import helper
 
 import small_models as small
 from hexport.errors import UsageError
-from hexport.preparation import cleaning
+from hexport.preparation import cleaning, pipeline
 from hexport.preparation.samples import BadSamples
 from hexport.preparation.verb import prepare
+from hexport.rewrite.applying import infer_shapes
+from hexport.rewrite.values import fixed_shape
 
 
 def chosen_by_rate() -> onnx.ModelProto:
@@ -207,3 +210,26 @@ def test_the_command(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "every node runs on the NPU" in done.stdout
     assert out.exists()
+
+
+@pytest.mark.parametrize("refused", [frozenset(), frozenset({"ReduceSumSquare"})])
+def test_what_fp16_could_not_hold_is_tried_again_once_it_can(
+    refused: frozenset[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A form for the NPU may be of no use until a rule for fp16 has scaled what it computes."""
+    start, scaled, taken = (SimpleNamespace(refused_ops=lambda: refused) for _ in range(3))
+    monkeypatch.setattr(pipeline, "_support_round", lambda _b, _r, at: taken if at is scaled else None)
+    monkeypatch.setattr(pipeline, "_range_round", lambda _b, _r, at: scaled if at is start else at)
+    end = pipeline.improve(None, lambda _: (), start)
+    assert end is (taken if refused else scaled)
+
+
+def test_a_spectrum_is_one_sided_unless_it_says_otherwise() -> None:
+    node = helper.make_node("STFT", ["x", "step", "window"], ["y"])
+    constants = [small.constant("step", np.array(8)), small.constant("window", np.ones(16, np.float32))]
+    proto = small.model([node], [small.value("x", [1, 64, 1])], [small.value("y", None)], constants)
+    model = ir.from_proto(proto)
+    infer_shapes(model)
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, {"x": np.ones((1, 64, 1), np.float32)})
+    assert fixed_shape(model.graph[0].outputs[0]) == wanted.shape

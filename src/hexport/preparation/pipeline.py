@@ -105,12 +105,21 @@ def clean(bench: Workbench, rules: RuleSource, standing: Standing) -> Standing:
 
 def improve(bench: Workbench, rules: RuleSource, standing: Standing) -> Standing:
     """Rewrite until nothing improves; gives how the model stands at the end."""
+    standing = _range_round(bench, rules(Purpose.RANGE), _supported(bench, rules, standing))
+    if not standing.refused_ops():
+        return standing
+    # A form that the NPU takes may have been of no use before its numbers were brought into fp16's range.
+    again = _supported(bench, rules, standing)
+    return standing if again is standing else _range_round(bench, rules(Purpose.RANGE), again)
+
+
+def _supported(bench: Workbench, rules: RuleSource, standing: Standing) -> Standing:
     for _ in range(_MOST_ROUNDS):
         better = _support_round(bench, rules(Purpose.SUPPORT), standing)
         if better is None:
             break
         standing = better
-    return _range_round(bench, rules(Purpose.RANGE), standing)
+    return standing
 
 
 def _settle(bench: Workbench, standing: Standing, changes: Sequence[Callable[[], bool]]) -> Standing:
