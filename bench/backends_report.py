@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from results_file import ResultsFile
 
 WIDTH = 180
 QNN_CPU, NPU, OLD_NPU = SIDES = ("qnn-cpu", "npu", "old-npu")
@@ -80,41 +80,23 @@ class Measured:
         return self.db == "exact" or (isinstance(self.db, float | int) and self.db >= FLOAT32_DB)
 
 
-@dataclass
-class Results:
-    """The measurements of one file, which is written whole after each of them."""
-
-    file: Path
-    settings: Mapping[str, Any]
-    runs: list[Measured] = field(default_factory=list)
+class Results(ResultsFile[Measured]):
+    """By model."""
 
     @classmethod
     def begin(cls, file: Path, settings: Mapping[str, Any], *, resume: bool) -> Results:
-        """Empty, or with what ``file`` has if that was measured with the same settings."""
-        results = cls(file, settings)
-        if resume and file.is_file():
-            document = json.loads(file.read_text("utf-8"))
-            if document["settings"] != dict(settings):
-                print(f"{file.name} has other settings: {document['settings']}", file=sys.stderr)
-                raise SystemExit(2)
-            results.runs += [_read(run) for run in document["runs"]]
+        """Empty, or with what ``file`` has."""
+        results = cls(file, settings, lambda run: run.model, _plain)
+        if resume:
+            results.go_on(_read)
         return results
 
     def has(self, model: str) -> bool:
         return any(run.model == model for run in self.runs)
 
-    def add(self, run: Measured) -> None:
-        """Keep it; the file is whole at any moment."""
-        self.runs.append(run)
-        runs = [
-            {**asdict(one), "kinds": {side: answer.kind for side, answer in one.answers.items()}}
-            for one in self.runs
-        ]
-        document = {"schema_version": 1, "settings": self.settings, "runs": runs}
-        self.file.parent.mkdir(exist_ok=True)
-        part = self.file.with_suffix(".part")
-        part.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        part.replace(self.file)
+
+def _plain(run: Measured) -> dict[str, Any]:
+    return {**asdict(run), "kinds": {side: answer.kind for side, answer in run.answers.items()}}
 
 
 def _read(run: Mapping[str, Any]) -> Measured:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from results_file import ResultsFile
 
 WIDTH = 220
 OURS = "the benchmark itself"
@@ -78,43 +78,20 @@ class Measured:
         return _ratio(self.buckets.get("all_package_bytes"), self.buckets.get("largest_package_bytes"))
 
 
-@dataclass
-class Results:
-    """The measurements of one file, which is written whole after each of them."""
-
-    file: Path
-    settings: Mapping[str, Any]
-    runs: list[Measured] = field(default_factory=list)
+class Results(ResultsFile[Measured]):
+    """By model and scheme."""
 
     @classmethod
     def begin(cls, file: Path, settings: Mapping[str, Any], *, resume: bool) -> Results:
-        """Empty, or with what ``file`` has if that was measured with the same settings."""
-        results = cls(file, settings)
-        if resume and file.is_file():
-            document = json.loads(file.read_text("utf-8"))
-            if document["settings"] != dict(settings):
-                print(f"{file.name} has other settings: {document['settings']}", file=sys.stderr)
-                raise SystemExit(2)
-            results.runs += [Measured(**run) for run in document["runs"]]
+        """Empty, or with what ``file`` has."""
+        results = cls(file, settings, lambda run: (run.model, run.scheme))
+        if resume:
+            results.go_on(lambda run: Measured(**run))
         return results
 
     def has(self, model: str, scheme: str) -> bool:
         """Whether it was measured; where the benchmark itself failed it was not."""
-        return any(
-            (run.model, run.scheme) == (model, scheme) and not run.failure.startswith(OURS)
-            for run in self.runs
-        )
-
-    def add(self, run: Measured) -> None:
-        """Keep it; the file is whole at any moment."""
-        self.runs[:] = [old for old in self.runs if (old.model, old.scheme) != (run.model, run.scheme)]
-        self.runs.append(run)
-        runs = [asdict(one) for one in self.runs]
-        document = {"schema_version": 1, "settings": self.settings, "runs": runs}
-        self.file.parent.mkdir(exist_ok=True)
-        part = self.file.with_suffix(".part")
-        part.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        part.replace(self.file)
+        return any(self.key(run) == (model, scheme) and not run.failure.startswith(OURS) for run in self.runs)
 
 
 def show(runs: Sequence[Measured]) -> None:

@@ -11,9 +11,11 @@ from plain_runs import one_line
 from timed_child import Ended, run_timed
 
 
-def run_hexport(arguments: Sequence[str], limit: float) -> tuple[Ended, dict[str, Any]]:
+def run_hexport(
+    arguments: Sequence[str], limit: float, setting: Mapping[str, str] | None = None
+) -> tuple[Ended, dict[str, Any]]:
     """How it ended, and its JSON; an empty document when it printed none."""
-    ended = run_timed([sys.executable, "-m", "hexport", *arguments, "--json"], limit)
+    ended = run_timed([sys.executable, "-m", "hexport", *arguments, "--json"], limit, setting)
     try:
         document: dict[str, Any] = json.loads(ended.output)
     except ValueError:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from results_file import ResultsFile
 
 WIDTH = 200
 SIDES = ("documented", "stock", "hexport")
@@ -81,44 +80,19 @@ class Measured:
         return f"{self.failure or f'{self.quality} dB, {self.where}'} in {self.seconds:.0f} s{memory}"
 
 
-@dataclass
-class Results:
-    """The measurements of one file, which is written whole after each of them."""
-
-    file: Path
-    settings: Mapping[str, Any]
-    runs: list[Measured] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+class Results(ResultsFile[Measured]):
+    """By model, side and scheme."""
 
     @classmethod
     def begin(cls, file: Path, settings: Mapping[str, Any], *, resume: bool) -> Results:
-        """Empty, or with what ``file`` has if that was measured with the same settings."""
-        results = cls(file, settings)
-        if resume and file.is_file():
-            document = json.loads(file.read_text("utf-8"))
-            if document["settings"] != dict(settings):
-                print(
-                    f"{file.name} has other settings: {document['settings']}, not {settings}", file=sys.stderr
-                )
-                raise SystemExit(2)
-            results.runs += [Measured(**run) for run in document["runs"]]
+        """Empty, or with what ``file`` has."""
+        results = cls(file, settings, lambda run: (run.model, run.side, run.scheme))
+        if resume:
+            results.go_on(lambda run: Measured(**run))
         return results
 
     def has(self, model: str, side: str, scheme: str) -> bool:
-        return any((run.model, run.side, run.scheme) == (model, side, scheme) for run in self.runs)
-
-    def add(self, run: Measured) -> None:
-        with self._lock:
-            self.runs.append(run)
-            document = {
-                "schema_version": 1,
-                "settings": self.settings,
-                "runs": [asdict(one) for one in self.runs],
-            }
-            self.file.parent.mkdir(exist_ok=True)
-            part = self.file.with_suffix(".part")
-            part.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
-            part.replace(self.file)
+        return any(self.key(run) == (model, side, scheme) for run in self.runs)
 
 
 Cells = Mapping[tuple[str, str, str], Measured]

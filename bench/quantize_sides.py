@@ -87,13 +87,14 @@ def by_hexport(
     effort: str,
     min_sqnr: float | None = None,
 ) -> Made:
-    """``hexport quantize --json``, the command as a user has it."""
+    """``hexport quantize --json``, the command as a user has it, with a cache that is empty."""
     folder.mkdir(parents=True)
     output = folder / "model.onnx"
     options = ["--target", target, "--scheme", scheme, "--effort", effort, "--calib", str(samples)]
     if min_sqnr is not None:
         options += ["--min-sqnr", f"{min_sqnr:g}"]
-    ended, document = run_hexport(["quantize", str(model), "-o", str(output), *options], limit)
+    cache = {"HEXPORT_CACHE": str(folder / "cache")}
+    ended, document = run_hexport(["quantize", str(model), "-o", str(output), *options], limit, cache)
     said = {key: document[key] for key in _KEPT if key in document}
     if ended.code in (_OK, _SHORT) and output.is_file():
         return Made(output, ended.seconds, ended.peak_bytes, said=said)

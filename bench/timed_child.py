@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -45,11 +45,17 @@ class Ended:
         return lines[-1].strip() if lines else f"exit code {self.code}"
 
 
-def run_timed(command: Sequence[str], limit: float) -> Ended:
-    """Run ``command`` to its end, or kill it after ``limit`` seconds."""
+def run_timed(command: Sequence[str], limit: float, setting: Mapping[str, str] | None = None) -> Ended:
+    """Run ``command`` to its end, or kill it after ``limit`` seconds; ``setting`` joins its environment."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         began = time.perf_counter()
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            env={**os.environ, **(setting or {})},
+        )
         peak = 0
         try:
             while process.poll() is None and time.perf_counter() - began < limit:

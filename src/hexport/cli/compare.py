@@ -7,7 +7,16 @@ from pathlib import Path
 import click
 
 from hexport.cli.main import EXIT_OK, EXIT_SHORT
-from hexport.cli.model_options import dims_option, input_shapes_option, make_limits, target_option
+from hexport.cli.model_options import (
+    bucket_option,
+    dims_option,
+    input_shapes_option,
+    inputs_option,
+    make_limits,
+    samples_option,
+    target_option,
+    worker_limits_options,
+)
 from hexport.cli.output import console, json_option, print_json, telling
 
 
@@ -31,12 +40,7 @@ from hexport.cli.output import console, json_option, print_json, telling
 @click.option(
     "--reference", metavar="MODEL", help="The original. [default: MODEL, or the package's CPU model]"
 )
-@click.option(
-    "--inputs",
-    type=click.Path(path_type=Path),
-    metavar="F.npz",
-    help="One array an input; the first axis counts samples.",
-)
+@inputs_option
 @click.option(
     "--max-more",
     default="10%",
@@ -52,24 +56,11 @@ from hexport.cli.output import console, json_option, print_json, telling
     metavar="DB",
     help="Of each output's SQNR; beyond it B is worse.",
 )
-@click.option("--bucket", metavar="NAME", help="Of a package. [default: the smallest that fits]")
-@click.option("--samples", type=int, metavar="N", help="How many to use. [default: all of F.npz, else 3]")
+@bucket_option
+@samples_option
 @dims_option
 @input_shapes_option
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=900.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds a side may take to compile and run.",
-)
-@click.option(
-    "--memory-limit",
-    type=click.IntRange(min=64),
-    metavar="MIB",
-    help="Memory a side may take. [default: 3/4 of the machine]",
-)
+@worker_limits_options
 @json_option
 def command(
     thing: str,

@@ -145,6 +145,18 @@ _memory: Decorator = click.option(
     metavar="MIB",
     help="Memory the compiler may take. [default: 3/4 of the machine]",
 )
+inputs_option: Decorator = click.option(
+    "--inputs",
+    type=click.Path(path_type=Path),
+    metavar="F.npz",
+    help="One array an input; the first axis counts samples.",
+)
+bucket_option: Decorator = click.option(
+    "--bucket", metavar="NAME", help="Of a package. [default: the smallest that fits]"
+)
+samples_option: Decorator = click.option(
+    "--samples", type=int, metavar="N", help="How many to use. [default: all of F.npz, else 3]"
+)
 native_log_option: Decorator = click.option(
     "--native-log",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -155,7 +167,12 @@ native_log_option: Decorator = click.option(
 
 def limits_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """For verbs that start workers: ``--timeout``, ``--memory-limit`` and ``--toolchain``."""
-    return _timeout(_memory(toolchain_option(function)))
+    return worker_limits_options(toolchain_option(function))
+
+
+def worker_limits_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The first two alone, for a verb that has toolchains of its own."""
+    return _timeout(_memory(function))
 
 
 def make_limits(timeout: float, memory_limit: int | None) -> Limits:

@@ -8,10 +8,13 @@ import click
 
 from hexport.cli.main import EXIT_OK, EXIT_SHORT
 from hexport.cli.model_options import (
+    bucket_option,
     dims_option,
     input_shapes_option,
+    inputs_option,
     limits_options,
     make_limits,
+    samples_option,
     target_option,
 )
 from hexport.cli.output import console, json_option, print_json, waiting
@@ -20,12 +23,7 @@ from hexport.cli.output import console, json_option, print_json, waiting
 @click.command()
 @click.argument("thing", metavar="PKG|MODEL")
 @click.option("--reference", metavar="MODEL", help="The original. [default: a package's own CPU model]")
-@click.option(
-    "--inputs",
-    type=click.Path(path_type=Path),
-    metavar="F.npz",
-    help="One array an input; the first axis counts samples.",
-)
+@inputs_option
 @click.option(
     "--backend",
     type=click.Choice(["simulator", "cpu", "qnn-cpu", "gpu"]),
@@ -37,8 +35,8 @@ from hexport.cli.output import console, json_option, print_json, waiting
 @click.option("--rtol", type=float, metavar="X", help="Allowed error, relative to the reference.")
 @click.option("--atol", type=float, metavar="Y", help="Allowed error beyond that.")
 @target_option(required=False)
-@click.option("--bucket", metavar="NAME", help="Of a package. [default: the smallest that fits]")
-@click.option("--samples", type=int, metavar="N", help="How many to use. [default: all of F.npz, else 3]")
+@bucket_option
+@samples_option
 @dims_option
 @input_shapes_option
 @limits_options

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from hexport import facts
-from hexport.comparison.reference import Reference, find_inputs, read_reference
+from hexport.comparison.reference import Reference, find_inputs, open_reference
 from hexport.comparison.subject import Packaged, Subject, refuse_sizes
 from hexport.comparison.wishes import Wishes
 from hexport.model import Graph, Model, read
@@ -82,7 +82,7 @@ def _reference(given: str | Path, package: PackageSubject, wishes: Wishes) -> Re
         assert own is not None
         return Reference(str(own), read(own), package.frozen)
     outputs = {tensor.name for tensor in package.contract.outputs}
-    model = read_reference(wishes.reference, str(given), outputs)
+    model = open_reference(wishes.reference, str(given), outputs)
     return Reference(str(wishes.reference), model, package.frozen)
 
 

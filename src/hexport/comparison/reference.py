@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from hexport import zoo
-from hexport.backend.running import run_on_cpu
 from hexport.comparison.wishes import Wishes
 from hexport.errors import UsageError
-from hexport.model import Model, TensorType, read
+from hexport.model import Model, TensorType
 from hexport.model.dims import Shape
 from hexport.toolchain import Limits
 from hexport.verification import inputs as given_inputs
 from hexport.verification.inputs import Inputs
-from hexport.verification.model_subject import is_compiled
-from hexport.verification.subject import is_quantised
+from hexport.verification.reference import read_reference, run_reference
 
 if TYPE_CHECKING:
     from hexport.observe.comparing import Outputs
@@ -38,27 +35,12 @@ class Reference:
         return {n: t for n, t in {**self.model.graph.inputs, **takes}.items() if n not in self.frozen}
 
     def run(self, inputs: Inputs, limits: Limits) -> tuple[Outputs, ...]:
-        takes = {*self.model.graph.inputs, *self.model.defaults}
-        samples = [
-            {name: array for name, array in {**sample, **self.frozen}.items() if name in takes}
-            for sample in inputs.samples
-        ]
-        given_inputs.refuse_misfits(f"the reference {self.name}", self.model.graph.inputs, samples[0])
-        optimize = not is_quantised(self.model)
-        return run_on_cpu(self.model.path, samples, optimize=optimize, limits=limits).outputs
+        return run_reference(self.name, self.model, self.frozen, inputs, limits)
 
 
-def read_reference(given: str | Path, compared: str, outputs: Collection[str]) -> Model:
+def open_reference(given: str | Path, compared: str, outputs: Collection[str]) -> Model:
     """The original that the user named, if what is compared can have been made from it."""
-    if Path(given).is_dir():
-        raise UsageError(f"--reference {given} is a folder", next="name the original ONNX model")
-    found = read(zoo.resolve(given))
-    if is_compiled(found):
-        raise UsageError(
-            f"--reference {given} is compiled for the NPU",
-            why="the reference runs on the CPU, in full precision",
-            next="name the original ONNX model",
-        )
+    found = read_reference(given)
     if not set(found.graph.outputs) & set(outputs):
         raise UsageError(
             f"{compared} and the reference {given} have no output in common",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hexport import facts, zoo
-from hexport.comparison.reference import Reference, find_inputs, read_reference
+from hexport.comparison.reference import Reference, find_inputs, open_reference
 from hexport.comparison.wishes import Wishes
 from hexport.compiling.refusals import AlreadyCompiled
 from hexport.errors import UsageError
@@ -77,7 +77,7 @@ def open_model(given: str | Path, wishes: Wishes) -> Subject:
     soc = None if wishes.target is None else facts.find_target(wishes.target)
     original = wishes.reference if wishes.reference is not None else name
     model = (
-        source if wishes.reference is None else read_reference(wishes.reference, name, source.graph.outputs)
+        source if wishes.reference is None else open_reference(wishes.reference, name, source.graph.outputs)
     )
     reference = Reference(str(original), model, {})
     wanted = reference.wanted(source.graph.inputs)

@@ -34,6 +34,7 @@ from hexport.toolchain import Limits
 from hexport.toolchain.interpreter import in_force
 from hexport.toolchain.kept_log import keep_logs
 from hexport.whole_file import refuse_missing_folder
+from hexport.zoo.defaults import zoo_defaults
 
 _HIDDEN = ".hexport-"
 _LARGE = 2**30
@@ -98,8 +99,9 @@ def debug_record(
     provider = _provider(asked)
     libraries = find_libraries(custom_ops)
     _refuse_place(folder)
-    source, notes = read(zoo.resolve(model), any_operator=bool(libraries)), [_WEIGHTS]
-    shapes = fix_shapes(source.graph, asked.dims, _sizes(asked, notes), asked.command)
+    source = read(zoo.resolve(model), any_operator=bool(libraries))
+    given, _, said = zoo_defaults(model, asked.input_shapes, {}, sized=bool(asked.dims))
+    shapes = fix_shapes(source.graph, asked.dims, given, asked.command)
     with _work_folder(source, folder) as workdir:
         try:
             verdict = _record(asked, source, shapes, provider, libraries, workdir, limits)
@@ -121,7 +123,7 @@ def debug_record(
             calls=dumped.calls,
             verdict=verdict,
             files=(file_entry(dumped.program), file_entry(dumped.data)),
-            notes=(*notes, *verdict.warnings),
+            notes=(_WEIGHTS, *said, *verdict.warnings),
         )
         _publish(record, (dumped.program, dumped.data), folder)
     return record
@@ -139,13 +141,6 @@ def _provider(asked: _Asked) -> dict[str, str]:
             raise UsageError(f"--option {key}: recording sets it itself", next="leave it out")
     given = {"backend_type": "htp", "soc_model": str(asked.target.soc_model), **asked.options}
     return dict(validate_options({**given, "qnn_saver_path": saver_library()}))
-
-
-def _sizes(asked: _Asked, notes: list[str]) -> Mapping[str, Shape]:
-    if not asked.model.startswith("zoo:") or asked.dims or asked.input_shapes:
-        return asked.input_shapes
-    notes.append("no sizes were given; the zoo's own are used")
-    return zoo.entry(asked.model.removeprefix("zoo:")).input_shapes
 
 
 def _record(

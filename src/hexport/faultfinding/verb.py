@@ -29,6 +29,7 @@ from hexport.records import to_plain
 from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
 from hexport.whole_file import refuse_missing_folder, whole_or_absent
+from hexport.zoo.defaults import zoo_defaults
 
 if TYPE_CHECKING:
     from hexport.faultfinding.recording import Arrays
@@ -153,16 +154,11 @@ def _open(
     soc: facts.Soc | None,
 ) -> _Opened:
     source = read(zoo.resolve(model))
-    notes: list[str] = []
-    frozen: Mapping[str, str] = {}
-    if str(model).startswith("zoo:"):
-        entry = zoo.entry(str(model).removeprefix("zoo:"))
-        frozen = entry.frozen
-        if not dims and not input_shapes:
-            input_shapes = entry.input_shapes
-            notes.append("no sizes were given; the zoo's own are used")
+    # Without a chip only the structure counts, and no input needs a value.
+    asked: dict[str, str] | None = {} if soc is None else None
+    given, frozen, notes = zoo_defaults(model, input_shapes, asked, sized=bool(dims))
     command = f"hexport debug reduce '{model}' -o SMALL.onnx" + (f" --target {soc.chip}" if soc else "")
-    shapes = fix_shapes(source.graph, dims or {}, input_shapes or {}, command)
+    shapes = fix_shapes(source.graph, dims or {}, given, command)
     if soc is None:
         return _Opened(source, shapes, {}, False, notes)
     values = parse_frozen(source.graph, frozen, shapes)

@@ -118,7 +118,8 @@ def _conv_patches(layer: Layer, array: Floats, most: int) -> Floats | None:
     pads = attributes.get_ints("pads", [0] * (2 * rank))
     if min(pads) < 0:
         return None
-    padded = np.pad(array, [(0, 0), (0, 0), *((pads[i], pads[i + rank]) for i in range(rank))])
+    around = [(0, 0), (0, 0), *((pads[i], pads[i + rank]) for i in range(rank))]
+    padded = np.pad(array, around) if any(pads) else array
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     windows = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=tuple(range(2, 2 + rank)))
     steps = (

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hexport import zoo
-from hexport.backend.running import run_on_cpu
 from hexport.errors import UsageError
 from hexport.model import Graph, Model, TensorType, read
 from hexport.model.dims import Shape
@@ -17,10 +15,11 @@ from hexport.toolchain import Limits
 from hexport.verification import inputs as given_inputs
 from hexport.verification.failures import NotVerifiable
 from hexport.verification.measuring import find
-from hexport.verification.model_subject import is_compiled, open_model
+from hexport.verification.model_subject import open_model
 from hexport.verification.outcome import Match, make_rule
 from hexport.verification.package_subject import open_subject
-from hexport.verification.subject import BACKENDS, CPU, SIMULATOR, Subject, is_quantised
+from hexport.verification.reference import read_reference, run_reference
+from hexport.verification.subject import BACKENDS, CPU, SIMULATOR, Subject
 
 if TYPE_CHECKING:
     from hexport.observe.comparing import Outputs
@@ -73,7 +72,7 @@ def verify(
         found = given_inputs.read_inputs(Path(inputs), wanted, subject.frozen, samples)
     else:
         found = _made_inputs(reference, subject, wanted, samples, sized)
-    expected = _run_reference(name, source, subject, found, limits)
+    expected = run_reference(name, source, subject.frozen, found, limits)
     ran = subject.run(found, limits)
     _refuse_strangers(name, source, str(thing), ran.outputs)
     rule = make_rule(min_sqnr, rtol, atol, otherwise=subject.asked_db)
@@ -107,16 +106,7 @@ def _reference(thing: str | Path, subject: Subject, given: str | Path | None) ->
                 next="name the original: --reference MODEL",
             )
         return read(own), str(own)
-    if Path(given).is_dir():
-        raise UsageError(f"--reference {given} is a folder", next="name the original ONNX model")
-    source = read(zoo.resolve(given))
-    if is_compiled(source):
-        raise UsageError(
-            f"--reference {given} is compiled for the NPU",
-            why="the reference runs on the CPU, in full precision",
-            next="name the original ONNX model",
-        )
-    return source, str(given)
+    return read_reference(given), str(given)
 
 
 def _refuse_other_backends(package: str | Path, backend: str) -> None:
@@ -165,18 +155,6 @@ def _made_inputs(
             return found
     shapes = subject.sizes(Graph((), wanted, {}, {}))
     return given_inputs.random_inputs(wanted, shapes, count)
-
-
-def _run_reference(
-    name: str, source: Model, subject: Subject, inputs: Inputs, limits: Limits
-) -> tuple[Outputs, ...]:
-    takes = {*source.graph.inputs, *source.defaults}
-    samples = [
-        {i: array for i, array in {**sample, **subject.frozen}.items() if i in takes}
-        for sample in inputs.samples
-    ]
-    given_inputs.refuse_misfits(f"the reference {name}", source.graph.inputs, samples[0])
-    return run_on_cpu(source.path, samples, optimize=not is_quantised(source), limits=limits).outputs
 
 
 def _refuse_other_than_tensors(name: str, source: Model) -> None:
