@@ -102,3 +102,31 @@ def test_the_output_that_agrees_least_counts() -> None:
     assert result.agreement is not None
     assert result.agreement.share == 0.5
     assert str(result.agreement) == "50.0 % (threshold)"
+
+
+def test_noise_in_an_almost_silent_sample_is_measured_against_the_usual_signal() -> None:
+    loud, silent = np.ones(100), np.full(100, 1e-4)
+    expected = [{"y": loud}, {"y": loud}, {"y": silent}]
+    got = [{"y": loud * 1.001}, {"y": loud * 1.001}, {"y": silent + 1e-3}]
+    (output,) = compare(expected, got).outputs
+    # By itself -20 dB; against a hundredth of the usual power (20 dB below 1) noise of 1e-3 is at 40.
+    assert output.lowest_db == pytest.approx(40)
+    assert output.quiet == 1
+    assert "almost silent in 1 of" in output.remark
+    # What is loud in it is held against it as before.
+    (output,) = compare(expected, [*got[:2], {"y": silent + 0.5}]).outputs
+    assert output.lowest_db == pytest.approx(-20 + 20 * math.log10(2))
+
+
+def test_a_sample_that_is_only_lower_counts_by_itself() -> None:
+    expected = [{"y": np.ones(4)}, {"y": np.ones(4)}, {"y": np.full(4, 0.2)}]
+    (output,) = compare(expected, [*expected[:2], {"y": np.full(4, 0.22)}]).outputs
+    assert output.lowest_db == pytest.approx(20)
+    assert not output.quiet
+    assert not output.remark
+
+
+def test_integers_are_never_silent() -> None:
+    expected = [{"y": np.full(4, 500)}, {"y": np.full(4, 500)}, {"y": np.zeros(4, int)}]
+    (output,) = compare(expected, [*expected[:2], {"y": np.full(4, 3)}]).outputs
+    assert output.lowest_db == -math.inf

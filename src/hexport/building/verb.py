@@ -105,7 +105,15 @@ def build(
         _refuse_changed(order.source, stamps)
         exact = [proof.sentence() for proof in proofs if not proof.padded]
         left_out = [] if with_source_models else _without_sources(chips)
-        notes = [*order.notes, *exact, *making.notes, *_unreal(whole.real), *left_out, *_cpu_nodes(chips)]
+        notes = [
+            *order.notes,
+            *exact,
+            *making.notes,
+            *verifier.remarks,
+            *_unreal(whole.real),
+            *left_out,
+            *_cpu_nodes(chips),
+        ]
         manifest = put_together(
             order,
             contract,

@@ -35,6 +35,8 @@ class Verifier:
     limits: Limits
     output_shapes: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
     """Bucket -> output -> its shape at the bucket's own sizes; known when it was verified."""
+    remarks: list[str] = field(default_factory=list)
+    """What a reader of the figures should know."""
 
     def verify(self, chip: ForChip, opened: Mapping[str, Inputs]) -> Iterator[Verification]:
         """Every bucket at its own sizes, and filled up from smaller ones where the contract allows it."""
@@ -69,6 +71,7 @@ class Verifier:
         )
         if not dims:
             self.output_shapes[sizes.name] = {name: tuple(s) for name, s in measured["shapes"].items()}
+        self.remarks.extend(f"{soc.chip}, {sizes.name}: {remark}" for remark in measured["remarks"])
         asked, figures = self.order.wishes.min_sqnr, measured["outputs"]
         enough = USELESS_DB if asked is None else asked
         return Verification(
@@ -116,6 +119,7 @@ class Verifier:
             "samples": len(samples),
             "shapes": {name: array.shape for name, array in reference[0].items()},
             "outputs": [to_plain(output.figure) for output in found],
+            "remarks": [output.remark for output in found if output.remark],
         }
 
 

@@ -122,7 +122,7 @@ def quantize(
                 *ready.notes,
                 *ready.data.notes,
                 *_few(ready.data),
-                *_unseen(best),
+                *_said_of(best),
                 *_untouched(scheme, best, search.tried),
                 *unmeasured,
                 *_much_float(scheme, shares.get(str(FLOAT), 0.0)),
@@ -227,7 +227,12 @@ def _few(data: CalibrationData) -> list[str]:
     return [f"{data.count} samples are too few to hold any out: the figures are from those it was fitted to"]
 
 
-def _unseen(best: Candidate) -> list[str]:
+def _said_of(best: Candidate) -> list[str]:
+    remarks = [output.remark for output in (best.npu or best.cpu).outputs if output.remark]
+    return remarks + _only_on_cpu(best)
+
+
+def _only_on_cpu(best: Candidate) -> list[str]:
     if best.npu is not None or best.failure:
         return []
     return ["it was compared on the CPU only; --effort normal, or a goal, measures it on the NPU"]

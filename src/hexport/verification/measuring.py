@@ -57,6 +57,8 @@ class OutputFinding:
     agreement: Agreement | None = None
     note: str = ""
     """Set when the two cannot be compared: missing, another shape or type."""
+    remark: str = ""
+    """What a reader of the figures should know."""
 
     @property
     def figure(self) -> OutputFigure:
@@ -74,6 +76,7 @@ class OutputFinding:
             "rtol_needed": _number(self.rtol_needed),
             "agreement": None if self.agreement is None else vars(self.agreement),
             "note": self.note,
+            "remark": self.remark,
         }
 
 
@@ -133,6 +136,7 @@ def _find_one(
         _rounded_up(rtol_needed),
         within,
         found.agreement,
+        remark=found.remark,
     )
 
 

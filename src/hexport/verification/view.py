@@ -49,10 +49,12 @@ def _table(match: Match) -> Table:
 def _details(output: OutputFinding, rule: Rule) -> list[str]:
     if output.note:
         return [f"{output.name}: {output.note}"]
+    remarks = [output.remark] if output.remark else []
     if output.worst is None:
-        return []
+        return remarks
     worst = output.worst
     return [
+        *remarks,
         f"{output.name}: furthest off at sample {worst.sample}, {list(worst.index)}: "
         f"{_shown(worst.expected)} in the reference, {_shown(worst.got)} here; {_would_pass(output, rule)}"
     ]
