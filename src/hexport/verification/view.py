@@ -56,7 +56,7 @@ def _details(output: OutputFinding, rule: Rule) -> list[str]:
     return [
         *remarks,
         f"{output.name}: furthest off at sample {worst.sample}, {list(worst.index)}: "
-        f"{_shown(worst.expected)} in the reference, {_shown(worst.got)} here; {_would_pass(output, rule)}"
+        f"{_shown(worst.expected)} in the reference, {_shown(worst.got)} here; {_would_pass(output, rule)}",
     ]
 
 
