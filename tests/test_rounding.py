@@ -15,6 +15,7 @@ from onnx import helper
 import small_models as small
 from hexport.quantization.encoding import QType
 from hexport.quantization.layer_inputs import Moments, moments_of, patches
+from hexport.quantization.patch_sums import sum_of_patches, window_of
 from hexport.quantization.plan import SCHEMES, Precision
 from hexport.quantization.rounding import as_rows, carry_errors, correct_bias
 from hexport.quantization.weights import Layer, LayerIntegers, layers_of, nearest, weight_encoding
@@ -161,6 +162,19 @@ def test_patches_are_what_a_convolution_multiplies(given: tuple[Layer, np.ndarra
     assert vectors is not None
     products = np.einsum("gol,gcl->goc", as_rows(found, found.weight), vectors)
     np.testing.assert_allclose(products.reshape(found.weight.shape[0], -1), convolve(found, x), atol=1e-4)
+
+
+@settings(max_examples=60)
+@given(convolutions())
+def test_their_sum_is_taken_without_making_them(given: tuple[Layer, np.ndarray]) -> None:
+    found, x = given
+    vectors = patches(found, x, most=10**9)
+    window = window_of(found.node, found.weight.shape[2:])
+    assert vectors is not None
+    assert window is not None
+    count, total = sum_of_patches(window, x)
+    assert count == vectors.shape[1]
+    np.testing.assert_allclose(total.reshape(vectors.shape[0], -1), vectors.sum(axis=1), atol=1e-4)
 
 
 def test_patches_of_products() -> None:

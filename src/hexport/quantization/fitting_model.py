@@ -24,13 +24,13 @@ _MOST_ROUNDS = 8
 
 
 def fit_for_integers(model: ir.Model) -> tuple[Application, ...]:
-    """Change ``model`` in place until nothing more can be done; gives what was done."""
+    """Change ``model``, whose shapes are inferred, until nothing more can be done; gives what was done."""
     done: dict[str, list[str]] = {}
     _widen(model)
     for _ in range(_MOST_ROUNDS):
         # What one round leaves behind is gone in the next: values that had two readers then have one.
-        applied = apply_rules(model, [rule() for rule in (*_ALSO, *integer_rules())])
-        applied += apply_rules(model, [rule() for rule in _LAST])
+        applied = apply_rules(model, [rule() for rule in (*_ALSO, *integer_rules())], inferred=True)
+        applied += apply_rules(model, [rule() for rule in _LAST], inferred=True)
         if not applied:
             break
         for application in applied:
@@ -41,7 +41,6 @@ def fit_for_integers(model: ir.Model) -> tuple[Application, ...]:
 
 def _widen(model: ir.Model) -> None:
     """float16 becomes float32, and the Casts between them go: weights must be constants to be quantised."""
-    infer_shapes(model)
     if not ToFloat32(ir.DataType.FLOAT16)(model).modified:
         return
     for node in list(model.graph):
@@ -50,6 +49,7 @@ def _widen(model: ir.Model) -> None:
         if source is not None and idle and not node.outputs[0].is_graph_output():
             node.outputs[0].replace_all_uses_with(source)
             model.graph.remove(node, safe=True)
+    infer_shapes(model)
 
 
 def _tidy(model: ir.Model) -> None:

@@ -17,10 +17,14 @@ class Part:
         self._data, self._inputs, self._held = data, inputs, held
 
     def __iter__(self) -> Iterator[Sample]:
-        both = self._held is None or too_few(self._data)
+        _ = self._held is None or too_few(self._data)  # which may have to read the data, so not halfway
         for number, sample in enumerate(self._data):
-            if both or (number % _EVERY == _EVERY - 1) == self._held:
+            if self.has(number):
                 yield {name: array for name, array in sample.items() if name in self._inputs}
+
+    def has(self, number: int) -> bool:
+        """Whether the sample of that number in all of the data is in this part."""
+        return self._held is None or too_few(self._data) or (number % _EVERY == _EVERY - 1) == self._held
 
 
 def too_few(data: CalibrationData) -> bool:

@@ -18,6 +18,7 @@ from hexport.observe.check import check_and_run
 from hexport.observe.comparing import Comparison, compare
 from hexport.observe.verdict import Verdict
 from hexport.quantization.observing import Sample
+from hexport.quantization.shared_floats import with_shared_weights_as_floats
 from hexport.toolchain import Limits
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Judge:
 
     def on_cpu(self, *models: ir.Model) -> list[Comparison]:
         """Fast, and mostly what the NPU gives; side by side where there is an executor."""
-        paths = [self.save(model) for model in models]
+        paths = [self.save(with_shared_weights_as_floats(model)) for model in models]
         mapped = self.executor.map if self.executor is not None else map
         found = list(mapped(compare_on_cpu, paths, repeat(self.samples), repeat(self.reference)))
         for path in paths:

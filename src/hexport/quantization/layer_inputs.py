@@ -1,6 +1,7 @@
 """What flows into each layer with weights: the mean and the second moments of the vectors it multiplies.
 
-A convolution multiplies patches of its input; a bounded number of them, spread evenly, stands for all.
+A convolution multiplies patches of its input. Means are over all of them; for second moments a bounded
+number, spread evenly, stands for all.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from numpy.typing import NDArray
 
 from hexport.quantization.encoding import Floats
 from hexport.quantization.observing import Sample, chunks, exposed_session
+from hexport.quantization.patch_sums import Window, sum_of_patches, window_of
 from hexport.quantization.weights import Layer
 
-_MOST_FOR_SQUARES, _MOST_FOR_MEANS = 2048, 128
-"""Vectors of a layer and sample: enough for second moments of a few hundred inputs, and for their means."""
-_MOST_SAMPLES = 64
+_MOST_VECTORS = 2048
+"""Of a layer and sample: enough for second moments of a few hundred inputs."""
+MOST_SAMPLES = 64
 """The moments of a layer's inputs do not change any more after that many."""
 _LONGEST = 4608
 """Inputs to one sum; the moments of more would take too much memory."""
@@ -53,29 +55,43 @@ class Moments:
             self.squares += np.matmul(vectors.transpose(0, 2, 1), vectors)
 
 
+class Listener:
+    """Takes the moments of what flows into layers from whoever has the arrays."""
+
+    def __init__(self, layers: Mapping[str, Layer], *, squares: bool) -> None:
+        self._squares = squares
+        self.found: dict[str, Moments] = {}
+        self._readers: dict[str, list[Layer]] = {}
+        for layer in layers.values():
+            value = layer.node.inputs[0]
+            if value is not None and layer.node.op_type != "ConvTranspose":
+                self._readers.setdefault(str(value.name), []).append(layer)
+
+    def hears(self, name: str) -> bool:
+        return name in self._readers
+
+    def take(self, name: str, array: Floats) -> None:
+        for layer in self._readers.get(name, ()):
+            _add(self.found, layer, array, self._squares)
+
+
 def moments_of(
     model: ir.Model, layers: Mapping[str, Layer], samples: Iterable[Sample], folder: Path, *, squares: bool
 ) -> dict[str, Moments]:
     """For every layer whose vectors can be told: convolutions and products with a matrix."""
-    readers: dict[str, list[Layer]] = {}
-    for layer in layers.values():
-        value = layer.node.inputs[0]
-        if value is not None and layer.node.op_type != "ConvTranspose":
-            readers.setdefault(str(value.name), []).append(layer)
-    found: dict[str, Moments] = {}
+    listener = Listener(layers, squares=squares)
     inputs = {str(value.name) for value in model.graph.inputs}
     for number, chunk in enumerate([*chunks(model), sorted(inputs)]):
-        names = [name for name in chunk if name in readers]
+        names = [name for name in chunk if listener.hears(name)]
         if not names:
             continue
         session = (
             None if set(names) <= inputs else exposed_session(model, names, folder / f"moments{number}.onnx")
         )
-        for sample in islice(samples, _MOST_SAMPLES):
+        for sample in islice(samples, MOST_SAMPLES):
             for name, array in zip(names, _values(session, names, sample), strict=True):
-                for layer in readers[name]:
-                    _add(found, layer, array, squares)
-    return found
+                listener.take(name, array)
+    return listener.found
 
 
 def _values(session: Any, names: Sequence[str], sample: Sample) -> Iterator[Floats]:
@@ -87,7 +103,10 @@ def _values(session: Any, names: Sequence[str], sample: Sample) -> Iterator[Floa
 
 
 def _add(found: dict[str, Moments], layer: Layer, array: Floats, squares: bool) -> None:
-    vectors = patches(layer, array, _MOST_FOR_SQUARES if squares else _MOST_FOR_MEANS)
+    if layer.node.op_type == "Conv" and not squares:
+        _add_sums(found, layer, array)
+        return
+    vectors = patches(layer, array)
     if vectors is None:
         return
     if layer.name not in found:
@@ -97,10 +116,20 @@ def _add(found: dict[str, Moments], layer: Layer, array: Floats, squares: bool) 
     found[layer.name].add(vectors)
 
 
-def patches(layer: Layer, array: Floats, most: int = _MOST_FOR_SQUARES) -> Floats | None:
+def _add_sums(found: dict[str, Moments], conv: Layer, array: Floats) -> None:
+    window = window_of(conv.node, conv.weight.shape[2:])
+    if window is None:
+        return
+    count, total = sum_of_patches(window, array)
+    seen = Moments(count, total.reshape(conv.node.attributes.get_int("group", 1), -1), None)
+    found[conv.name] = found[conv.name].joined(seen) if conv.name in found else seen
+
+
+def patches(layer: Layer, array: Floats, most: int = _MOST_VECTORS) -> Floats | None:
     """``most`` of the vectors that the layer multiplies, as [group, count, length]; None if unknown."""
     if layer.node.op_type == "Conv":
-        return _conv_patches(layer, array, most)
+        window = window_of(layer.node, layer.weight.shape[2:])
+        return None if window is None else _conv_patches(layer, window, array, most)
     if layer.node.op_type == "Gemm":
         turned = layer.node.attributes.get_int("transA", 0)
         array = array.T if turned else array
@@ -108,25 +137,15 @@ def patches(layer: Layer, array: Floats, most: int = _MOST_FOR_SQUARES) -> Float
     return rows[:: max(1, -(-len(rows) // most))][None]
 
 
-def _conv_patches(layer: Layer, array: Floats, most: int) -> Floats | None:
-    attributes, kernel = layer.node.attributes, layer.weight.shape[2:]
-    rank = len(kernel)
-    if attributes.get_string("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        return None
-    strides = attributes.get_ints("strides", [1] * rank)
-    dilations = attributes.get_ints("dilations", [1] * rank)
-    pads = attributes.get_ints("pads", [0] * (2 * rank))
-    if min(pads) < 0:
-        return None
-    around = [(0, 0), (0, 0), *((pads[i], pads[i + rank]) for i in range(rank))]
-    padded = np.pad(array, around) if any(pads) else array
-    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    windows = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=tuple(range(2, 2 + rank)))
+def _conv_patches(layer: Layer, window: Window, array: Floats, most: int) -> Floats:
+    rank = len(window.kernel)
+    padded = np.pad(array, [(0, 0), (0, 0), *window.pads]) if np.any(window.pads) else array
+    windows = np.lib.stride_tricks.sliding_window_view(padded, window.spans, axis=tuple(range(2, 2 + rank)))
     steps = (
         slice(None),
         slice(None),
-        *(slice(None, None, s) for s in strides),
-        *(slice(None, None, d) for d in dilations),
+        *(slice(None, None, s) for s in window.strides),
+        *(slice(None, None, d) for d in window.dilations),
     )
     windows = windows[steps]
     # [batch, channel, *place, *kernel] -> [place, channel, *kernel], thinned before it is copied.
@@ -134,6 +153,6 @@ def _conv_patches(layer: Layer, array: Floats, most: int) -> Floats | None:
     count = int(np.prod(places.shape[: 1 + rank]))
     chosen = np.unravel_index(np.arange(0, count, max(1, -(-count // most))), places.shape[: 1 + rank])
     vectors = np.ascontiguousarray(places[chosen])
-    group = attributes.get_int("group", 1)
+    group = layer.node.attributes.get_int("group", 1)
     grouped = vectors.reshape(len(vectors), group, -1)
     return np.ascontiguousarray(grouped.transpose(1, 0, 2), dtype=np.float32)

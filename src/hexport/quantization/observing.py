@@ -31,23 +31,27 @@ def observe(
     samples: Iterable[Sample],
     folder: Path,
     tell: Callable[[int, int], None] = lambda *_: None,
+    listen: Callable[[int, str, NDArray[Any]], None] = lambda *_: None,
 ) -> dict[str, Histogram]:
     """Histograms of every float tensor that is not constant; ``samples`` is gone through once a chunk.
 
-    ``tell`` is given how many samples of this chunk are done, and how many chunks are left after it.
+    ``tell`` is given how many samples of this chunk are done, and how many chunks are left after it;
+    ``listen`` every array, with the number of its sample and its name, while it is there.
     """
     seen: dict[str, Histogram] = {}
     parts = list(chunks(model))
     for number, names in enumerate(parts):
         session = exposed_session(model, names, folder / f"observe{number}.onnx")
-        for done, sample in enumerate(samples, 1):
+        for index, sample in enumerate(samples):
             for name, array in zip(names, session.run(names, dict(sample)), strict=True):
                 seen.setdefault(name, Histogram()).add(array)
-            tell(done, len(parts) - number - 1)
-    for sample in samples:
-        for value in model.graph.inputs:
-            if value.dtype == ir.DataType.FLOAT:
-                seen.setdefault(str(value.name), Histogram()).add(sample[str(value.name)])
+                listen(index, name, array)
+            tell(index + 1, len(parts) - number - 1)
+    inputs = [str(value.name) for value in model.graph.inputs if value.dtype == ir.DataType.FLOAT]
+    for index, sample in enumerate(samples):
+        for name in inputs:
+            seen.setdefault(name, Histogram()).add(sample[name])
+            listen(index, name, sample[name])
     return seen
 
 

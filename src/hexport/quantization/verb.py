@@ -147,14 +147,14 @@ def _set_up(
     blocks: bool,
 ) -> tuple[Workshop, Judge]:
     prepared = _loaded(ready.path)
+    infer_shapes(prepared)
     name_nodes(prepared)
     model = prepared.clone()
     if blocks:
         model = _with_blocks(model)
+        infer_shapes(model)
     fit_for_integers(model)
-    for each in (prepared, model):
-        infer_shapes(each)
-        name_nodes(each)
+    name_nodes(model)
     inputs, data = set(ready.graph.inputs), ready.data
     held_out = list(islice(Part(data, inputs, held=True), _JUDGES))
     reference = run_each(cpu_session(ready.path), held_out)
@@ -174,6 +174,7 @@ def _set_up(
         soc.htp_arch,
         fingerprint=data.fingerprint,
         tell=tell,
+        is_fit=fit.has,
         overrides=dict(wishes.tensors),
     )
     return shop, judge

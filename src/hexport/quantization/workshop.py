@@ -17,7 +17,7 @@ from hexport.quantization.encoding import Encoding, Floats
 from hexport.quantization.equalizing import Equalized, equalize
 from hexport.quantization.histogram import Histogram
 from hexport.quantization.kept_observations import kept_histograms
-from hexport.quantization.layer_inputs import Moments, moments_of
+from hexport.quantization.layer_inputs import MOST_SAMPLES, Listener, Moments, moments_of
 from hexport.quantization.observing import Sample, observe
 from hexport.quantization.plan import Plan, Precision
 from hexport.quantization.rounding import carry_errors, correct_bias
@@ -71,6 +71,8 @@ class Workshop:
     """Of the data; without it what was observed is not kept."""
     tell: Callable[[int, int], None] = lambda *_: None
     """Told how many samples were looked at, and how many passes are left."""
+    is_fit: Callable[[int], bool] | None = None
+    """Whether the sample of that number in ``data`` is also in ``fit``; None: it is not known."""
     overrides: dict[str, GivenRange] = field(default_factory=dict)
     """Ranges the user gave."""
     room: float = ROOM
@@ -78,6 +80,8 @@ class Workshop:
     _integers: dict[object, LayerIntegers] = field(default_factory=dict)
     _activations: dict[str, Activations] = field(default_factory=dict)
     _is_equal: bool = False
+    _heard: dict[str, Moments] = field(default_factory=dict)
+    """The means, if they were taken while ranges were observed."""
 
     def of(self, recipe: Recipe) -> Workshop:
         """This one, or the one over the equalised model if the recipe is for that."""
@@ -96,12 +100,20 @@ class Workshop:
         # Nodes and tensors keep their names, so that plans and given ranges fit both.
         if model is None:
             return None
-        return replace(self, model=model, _integers={}, _activations={}, _is_equal=True)
+        return replace(self, model=model, _integers={}, _activations={}, _is_equal=True, _heard={})
 
     @cached_property
     def histograms(self) -> dict[str, Histogram]:
+        means, is_fit = Listener(self.layers, squares=False), self.is_fit
+
+        def listen(number: int, name: str, array: Floats) -> None:
+            if is_fit is not None and number < MOST_SAMPLES and is_fit(number):
+                means.take(name, array)
+
         def look() -> dict[str, Histogram]:
-            return observe(self.model, self.data, self.folder, self.tell)
+            seen = observe(self.model, self.data, self.folder, self.tell, listen)
+            self._heard = means.found
+            return seen
 
         return kept_histograms(self.model, self.fingerprint, look) if self.fingerprint else look()
 
@@ -111,8 +123,9 @@ class Workshop:
 
     @cached_property
     def means(self) -> dict[str, Moments]:
-        """What bias correction needs."""
-        return moments_of(self.model, self.layers, self.fit, self.folder, squares=False)
+        """What bias correction needs; a run of its own only where the ranges were kept from before."""
+        _ = self.histograms
+        return self._heard or moments_of(self.model, self.layers, self.fit, self.folder, squares=False)
 
     @cached_property
     def moments(self) -> dict[str, Moments]:

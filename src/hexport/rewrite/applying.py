@@ -23,17 +23,19 @@ class Application:
     nodes: tuple[str, ...]
 
 
-def apply_rules(model: ir.Model, rules: Sequence[Rule]) -> tuple[Application, ...]:
-    """Change ``model`` in place; gives what was done. Shapes are inferred before and in between."""
+def apply_rules(model: ir.Model, rules: Sequence[Rule], *, inferred: bool = False) -> tuple[Application, ...]:
+    """Change ``model`` in place; gives what was done. Shapes are inferred before, unless they are already,
+    and after every change."""
     if not rules:
         return ()
     engine = RewriteRuleSet([rule.bound() for rule in rules])
-    for _ in range(_MOST_ROUNDS):
+    if not inferred:
         infer_shapes(model)
+    for _ in range(_MOST_ROUNDS):
         if not engine.apply_to_model(model):
             break
+        infer_shapes(model)
     passes.RemoveUnusedNodesPass()(model)
-    infer_shapes(model)
     return tuple(Application(str(rule.name), tuple(rule.applied_to)) for rule in rules if rule.applied_to)
 
 

@@ -1,0 +1,70 @@
+"""Weights that many nodes share, as floats instead of one DequantizeLinear for each reader.
+
+onnxruntime's CPU dequantises all of them before anything else, and makes one for each reader again of one
+that is shared. The steps of an unrolled recurrence then hold the same matrix hundreds of times over: 2 GB for
+a model of 25 MB.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from hexport.rewrite.values import constant
+
+_Constant = tuple[ir.Value, bytes, bytes, int]
+"""The integers, their scale and zero point, and the axis that these go along."""
+
+
+def with_shared_weights_as_floats(model: ir.Model) -> ir.Model:
+    """A copy for the CPU, with the same results; the model itself where no weight has two readers."""
+    if not any(len(same) > 1 for same in _alike(model).values()):
+        return model
+    copy = model.clone()
+    for same in _alike(copy).values():
+        if len(same) > 1:
+            floats = _dequantised(same[0])
+            copy.graph.register_initializer(floats)
+            for node in same:
+                node.outputs[0].replace_all_uses_with(floats)
+            copy.graph.remove(same, safe=True)
+    return copy
+
+
+def _alike(model: ir.Model) -> dict[_Constant, list[ir.Node]]:
+    """Each dequantised constant, and the nodes that dequantise it."""
+    found: dict[_Constant, list[ir.Node]] = {}
+    for node in model.graph:
+        if node.op_type != "DequantizeLinear" or node.outputs[0].is_graph_output():
+            continue
+        arrays = [constant(value) for value in node.inputs]
+        # Without a zero point, and in blocks: they have one reader each in what hexport writes.
+        if len(arrays) != 3 or any(array is None for array in arrays) or "block_size" in node.attributes:
+            continue
+        (_, scale, zero), integers = arrays, node.inputs[0]
+        assert integers is not None
+        assert scale is not None
+        assert zero is not None
+        key = (integers, scale.tobytes(), zero.tobytes(), node.attributes.get_int("axis", 1))
+        found.setdefault(key, []).append(node)
+    return found
+
+
+def _dequantised(node: ir.Node) -> ir.Value:
+    """What DequantizeLinear gives, in its own arithmetic: a difference of integers times a float32."""
+    integers, scale, zero = (constant(value) for value in node.inputs)
+    assert integers is not None
+    assert scale is not None
+    assert zero is not None
+    if scale.ndim == 1:
+        shape = [1] * integers.ndim
+        shape[node.attributes.get_int("axis", 1)] = -1
+        scale, zero = scale.reshape(shape), zero.reshape(shape)
+    reals = (integers.astype(np.int32) - zero.astype(np.int32)).astype(np.float32) * scale.astype(np.float32)
+    name = f"{node.outputs[0].name}_shared"
+    return ir.Value(
+        name=name,
+        type=ir.TensorType(ir.DataType.FLOAT),
+        shape=ir.Shape(reals.shape),
+        const_value=ir.Tensor(reals, name=name),
+    )

@@ -1,0 +1,70 @@
+"""Shared weights as floats: the same results, and one matrix instead of one a reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from hexport.model.reference import cpu_session
+from hexport.quantization.shared_floats import with_shared_weights_as_floats
+
+
+def steps(count: int, scales: np.ndarray, axis: int) -> ir.Model:
+    """x -> x·W -> … with one DequantizeLinear of the same W a step."""
+    nodes, before = [], "x"
+    for step in range(count):
+        nodes += [
+            helper.make_node("DequantizeLinear", ["w", f"s{step}", "z"], [f"w{step}"], axis=axis),
+            helper.make_node("MatMul", [before, f"w{step}"], [f"y{step}"]),
+        ]
+        before = f"y{step}"
+    weights = np.random.default_rng(3).integers(-127, 127, (8, 8), dtype=np.int8)
+    constants = [
+        numpy_helper.from_array(weights, "w"),
+        numpy_helper.from_array(np.zeros(scales.shape, np.int8), "z"),
+        *(numpy_helper.from_array(scales, f"s{step}") for step in range(count)),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "steps",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8])],
+        [helper.make_tensor_value_info(before, TensorProto.FLOAT, [2, 8])],
+        constants,
+    )
+    return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
+
+
+def answer(model: ir.Model, path: Path) -> np.ndarray:
+    ir.save(model, path)
+    x = np.random.default_rng(5).normal(size=(2, 8)).astype(np.float32)
+    (result,) = cpu_session(path, optimize=False).run(None, {"x": x})
+    assert isinstance(result, np.ndarray)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("scales", "axis"),
+    [
+        (np.float32(0.013), 1),
+        (np.linspace(0.01, 0.02, 8, dtype=np.float32), 1),
+        (np.linspace(0.01, 0.02, 8, dtype=np.float32), 0),
+    ],
+)
+def test_the_results_are_the_same_to_the_bit(tmp_path: Path, scales: np.ndarray, axis: int) -> None:
+    model = steps(3, np.asarray(scales), axis)
+    changed = with_shared_weights_as_floats(model)
+    assert sum(node.op_type == "DequantizeLinear" for node in changed.graph) == 0
+    assert sum(node.op_type == "DequantizeLinear" for node in model.graph) == 3, (
+        "the model itself is left alone"
+    )
+    before, after = answer(model, tmp_path / "a.onnx"), answer(changed, tmp_path / "b.onnx")
+    np.testing.assert_array_equal(before, after)
+
+
+def test_a_weight_with_one_reader_stays_as_it_is() -> None:
+    model = steps(1, np.asarray(np.float32(0.01)), 1)
+    assert with_shared_weights_as_floats(model) is model
