@@ -40,14 +40,16 @@ from quantize_sides import (
 RESULTS = Path(__file__).parent / "results"
 SCHEMES = (*ACTIVATIONS, "auto")
 AUTO_DB = 30.0
-EFFORT_MODELS = ["oww-embedding", "efficientnet-lite0"]
+THOROUGHLY = ["oww-embedding", "efficientnet-lite0"]
 
 
 def main() -> None:
     """Measure, show, write."""
     options = _options()
     if options.efforts:
-        compare_efforts(options.models or EFFORT_MODELS, options.prepared, options.target, options.limit)
+        compare_efforts(
+            options.models or zoo.names(), THOROUGHLY, options.prepared, options.target, options.limit
+        )
         return
     names = options.models or zoo.names()
     file = RESULTS / ("quantize-some.json" if options.models else "quantize.json")

@@ -24,8 +24,11 @@ Costs = dict[tuple[str, str, int], Made]
 """By model, who, and how many samples."""
 
 
-def compare_efforts(names: Sequence[str], kept: Path | None, target: str, limit: float) -> None:
-    """Measure every model, print the table, write the JSON."""
+def compare_efforts(
+    names: Sequence[str], thoroughly: Sequence[str], kept: Path | None, target: str, limit: float
+) -> None:
+    """Measure every model at 8 samples beside min-max, those to look at ``thoroughly`` also at 512 samples
+    and beside the other methods; print the table, write the JSON."""
     costs: Costs = {}
     for name in names:
         with tempfile.TemporaryDirectory(prefix="hexport-bench-") as temporary:
@@ -33,19 +36,22 @@ def compare_efforts(names: Sequence[str], kept: Path | None, target: str, limit:
             if not prepared.is_file() and (failure := prepare(name, prepared, target, limit).failure):
                 print(f"{name} is not prepared: {failure}")
                 continue
-            for count in COUNTS:
-                costs |= _measure(name, prepared, count, Path(temporary, str(count)), target, limit)
+            for count in COUNTS if name in thoroughly else COUNTS[:1]:
+                methods = METHODS if name in thoroughly else METHODS[:1]
+                costs |= _measure(name, prepared, count, methods, Path(temporary, str(count)), target, limit)
         _write(costs)
     show(costs, names)
 
 
-def _measure(name: str, prepared: Path, count: int, folder: Path, target: str, limit: float) -> Costs:
+def _measure(
+    name: str, prepared: Path, count: int, methods: Sequence[str], folder: Path, target: str, limit: float
+) -> Costs:
     inputs = set(read(prepared).graph.inputs)
     samples = write_samples(zoo.inputs(name, split="calib", count=count), folder / "calib", inputs)
     bare = without_metadata(prepared, folder / "bare.onnx")
     found: Costs = {
         (name, method, count): by_stock(bare, samples, folder / method, SCHEME, limit, method)
-        for method in METHODS
+        for method in methods
     }
     found[name, OURS, count] = by_hexport(
         prepared, samples, folder / "hexport", SCHEME, limit, target=target, effort="fast"
@@ -60,6 +66,8 @@ def show(costs: Mapping[tuple[str, str, int], Made], names: Sequence[str]) -> No
     for name in names:
         for who in (*METHODS, OURS):
             made = [costs.get((name, who, n)) for n in COUNTS]
+            if not any(made):
+                continue
             first = [costs.get((name, METHODS[0], n)) for n in COUNTS]
             cells = "".join(f"{_cost(m):>16} {_ratio(m, f):>9}" for m, f in zip(made, first, strict=True))
             print(f"{name:20} {who:14}{cells} {_growth(made[0], made[-1]):>14}")
