@@ -277,7 +277,8 @@ def test_encodings_are_found_by_node_and_numbers_that_follow_from_the_size_stay(
         return small.save(proto, tmp_path / name)
 
     large = made("large.onnx", [0.01, 0.02], 1 / 64, first=10)
-    little = made("little.onnx", [0.0201, 0.0101], 1 / 16, first=11)
+    # One weight is three steps off, as rounding that carries errors leaves it.
+    little = made("little.onnx", [0.0201, 0.0101], 1 / 16, first=13)
     alone = adopt(little, large, tmp_path / "adopted.onnx")
     adopted, settled, own = (dequantised(tmp_path / f"{n}.onnx") for n in ("adopted", "large", "little"))
     for name, expected in (("w0_dq", settled), ("w1_dq", settled), ("share_dq", own)):

@@ -16,8 +16,9 @@ from hexport.preparation.saving import save
 from hexport.quantization.initializers import add_initializer
 
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
-_STEPS = 2.0
-"""Two roundings of one number may lie so many steps apart; further apart they are different numbers."""
+_STEPS, _MOST_STEPS = 2.0, 16.0
+"""Two roundings of the same numbers lie so many steps apart, on the whole and at most. One that carries errors on
+to other weights, fitted to other samples, moves some of them far; a number that is another one is further off."""
 
 
 def adopt(model: Path, settled: Path, output: Path) -> int:
@@ -74,7 +75,9 @@ def _same_numbers(node: ir.Node, other: ir.Node) -> bool:
     if mine is None or theirs is None:
         return mine is theirs
     scale = np.maximum(np.abs(_numbers(node, 1)), np.abs(_numbers(other, 1))).max(initial=0.0)
-    return bool(np.abs(mine - theirs).max(initial=0.0) <= _STEPS * scale)
+    apart = np.abs(mine - theirs)
+    on_the_whole = np.sqrt(np.mean(apart**2)) if apart.size else 0.0
+    return bool(on_the_whole <= _STEPS * scale and apart.max(initial=0.0) <= _MOST_STEPS * scale)
 
 
 def _reals(node: ir.Node) -> np.ndarray | None:
