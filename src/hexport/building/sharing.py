@@ -17,8 +17,8 @@ from hexport.quantization.initializers import add_initializer
 
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
 _STEPS, _MOST_STEPS = 2.0, 16.0
-"""Two roundings of the same numbers lie so many steps apart, on the whole and at most. One that carries errors
-on to other weights, fitted to other samples, moves some of them far; another number is further off."""
+"""Two roundings of the same numbers lie so many steps apart, on the whole and at most. One that carries
+errors on to other weights, fitted to other samples, moves some of them far; another number is further off."""
 
 
 def adopt(model: Path, settled: Path, output: Path) -> int:
