@@ -35,6 +35,12 @@ def test_missing_names_come_with_the_command() -> None:
     assert caught.value.next.endswith("hexport check m.onnx --dim 'batch=1' --dim 'h=<size2>'")
 
 
+def test_a_name_is_asked_for_once() -> None:
+    with pytest.raises(DimsNeeded) as caught:
+        fix_shapes(graph(x=("batch", "n"), state=(2, "batch", 128)), {}, {}, "go")
+    assert caught.value.next.endswith("go --dim 'batch=1' --dim 'n=<size1>'")
+
+
 @pytest.mark.parametrize("dim", [None, "?", "", " "])
 def test_dims_without_a_name_need_the_shape(dim: Dim) -> None:
     with pytest.raises(DimsNeeded) as caught:

@@ -118,7 +118,7 @@ def _is_fixed(shape: tuple[Dim, ...]) -> bool:
 
 def _needed(graph: Graph, shapes: Mapping[str, tuple[Dim, ...] | None], command: str) -> DimsNeeded:
     options: list[str] = []
-    named: dict[str, None] = {}
+    named: dict[str, str] = {}
     for name, shape in shapes.items():
         if shape is None:
             options.append(f"--input-shape '{name}=<sizes>'")
@@ -126,16 +126,17 @@ def _needed(graph: Graph, shapes: Mapping[str, tuple[Dim, ...] | None], command:
             sizes = ",".join(_example(d, axis) for axis, d in enumerate(shape))
             options.append(f"--input-shape '{name}={sizes}'")
         else:
-            named |= {
-                f"--dim '{d}={_example(d, axis)}'": None for axis, d in enumerate(shape) if isinstance(d, str)
-            }
+            for axis, dim in enumerate(shape):
+                if isinstance(dim, str):
+                    # A name stands once, however many inputs have it, and on whatever axis.
+                    named.setdefault(dim, f"--dim '{dim}={_example(dim, axis)}'")
     described = ", ".join(
         f"{name}: {tensor}" for name, tensor in graph.inputs.items() if not _done(shapes[name])
     )
     return DimsNeeded(
         f"the model has dynamic dims, and the NPU compiles for fixed sizes: {described}",
         why="onnxruntime-qnn would silently run the parts with dynamic dims on the CPU",
-        next=f"choose the sizes you will ship: {' '.join([command, *named, *options])}",
+        next=f"choose the sizes you will ship: {' '.join([command, *named.values(), *options])}",
     )
 
 
