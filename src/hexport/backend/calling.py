@@ -54,8 +54,8 @@ _SAID = {
     "ModelRejected": (
         "ONNX Runtime cannot load the model at these sizes",
         "try other sizes, or check the file with onnx.checker. If the message names a branch of an If, "
-        "that branch is not valid at these sizes: if an input chooses it, fix that with --freeze INPUT=VALUE, "
-        "else export the model without it",
+        "that branch is not valid at these sizes: if an input chooses it, fix that input with "
+        "--freeze INPUT=VALUE, else export the model without it",
     ),
 }
 
