@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hexport import facts, zoo
+from hexport import facts
 from hexport.building.buckets import Sizes, expand, free_sums, propose, varying
 from hexport.building.pad_values import refuse_pad
 from hexport.building.signature import Places, Sums, completed, named, places
@@ -20,11 +20,13 @@ from hexport.model.labels import COMPILED_OP
 from hexport.packaging.manifest import Number
 from hexport.packaging.writing import refuse_place
 from hexport.zoo.defaults import zoo_defaults
-from hexport.zoo.models import PREFIX
+from hexport.zoo.models import PREFIX, Located, locate
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from hexport.torch.description import TorchModel
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Order:
 
 
 def take_order(
-    model: str | Path,
+    model: str | Path | TorchModel,
     output: Path,
     targets: Sequence[str | int],
     wishes: Wishes,
@@ -95,12 +97,15 @@ def take_order(
         raise UsageError("there is no target to build for", next="name a chip with --target")
     chips = tuple(dict.fromkeys(facts.find_target(target) for target in targets))
     refuse_place(output)
-    source = read(zoo.resolve(model))
+    located = locate(model)
+    source = read(located.path)
     _refuse_compiled(source, str(model))
     graph = named(source.graph)
-    given, freeze, notes = zoo_defaults(model, input_shapes, freeze, sized=bool(dims or buckets))
+    given, freeze, notes = zoo_defaults(str(model), input_shapes, freeze, sized=bool(dims or buckets))
+    wishes, calib, own = _with_its_own(wishes, calib, located)
+    notes = [*located.notes, *own, *notes]
     command = f"hexport build '{model}' -o '{output}' --target {chips[0].chip}"
-    wishes, calib, said = _settled(model, source, wishes, calib, chips)
+    wishes, calib, said = _settled(str(model), source, wishes, calib, chips)
     if buckets == AUTO:
         dims, buckets = _proposed(graph, calib, _parse_frozen(graph, freeze, {}), dims, samples)
         told = "; ".join(f"{dim}={','.join(map(str, sizes))}" for dim, sizes in buckets.items())
@@ -111,6 +116,8 @@ def take_order(
     sizes = expand(graph, buckets, dims, given, command)
     follow = free_sums(graph, buckets, dims)
     _refuse_frozen_dims(freeze, varying(buckets, follow), graph)
+    if calib is None and (calib := _example(located, sizes)) is not None:
+        notes.append("it is verified on the example inputs that came with the model")
     refuse_pad(pad, graph, varying(buckets, follow), freeze)
     return Order(
         source,
@@ -127,6 +134,40 @@ def take_order(
         wishes,
         calib,
         (*notes, *said),
+    )
+
+
+def _with_its_own(wishes: Wishes, calib: object, located: Located) -> tuple[Wishes, object, list[str]]:
+    """The samples and the metric that came with the model, where the user gave none; and what to say."""
+    notes = []
+    if calib is None and located.calib is not None:
+        calib = located.calib
+        notes.append("no --calib was given; the samples that come with the model are used")
+    quantised = calib is not None and wishes.scheme != "fp16"
+    if located.metric is None or wishes.metric is not None or wishes.min_sqnr is not None or not quantised:
+        return wishes, calib, notes
+    allowed = wishes.max_drop if wishes.max_drop is not None else located.max_drop
+    if allowed is None:
+        notes.append(
+            "the model comes with a metric, and nothing says what it may lose: --max-drop would use it"
+        )
+        return wishes, calib, notes
+    notes.append(
+        f"no --metric was given; the one that comes with the model is used, and may lose {allowed:g}"
+    )
+    return replace(wishes, metric=located.metric, max_drop=allowed), calib, notes
+
+
+def _example(located: Located, sizes: Sequence[Sizes]) -> list[Mapping[str, NDArray[np.generic]]] | None:
+    """The example that came with the model, if it is of the size that is built; random numbers tell less."""
+    example = located.example
+    if len(sizes) > 1 or {name: array.shape for name, array in example.items()} != dict(sizes[0].shapes):
+        return None
+    # What is one number throughout is an example of a shape, and of nothing else.
+    return (
+        [example]
+        if any(array.size and (array != array.flat[0]).any() for array in example.values())
+        else None
     )
 
 
@@ -161,7 +202,7 @@ def _refuse_frozen_dims(freeze: Mapping[str, str], buckets: Collection[str], gra
 
 
 def _settled(
-    model: str | Path, source: Model, wishes: Wishes, calib: object, chips: Sequence[facts.Soc]
+    model: str, source: Model, wishes: Wishes, calib: object, chips: Sequence[facts.Soc]
 ) -> tuple[Wishes, object, list[str]]:
     """The scheme, where the user gave none; and what to say of it."""
     if wishes.scheme not in ("", AUTO, *SCHEMES):
@@ -189,13 +230,13 @@ def _settled(
         said = [] if wishes.scheme else ["no --calib was given, so it is built in fp16"]
         return replace(wishes, scheme="fp16"), calib, said
     if calib is None:
-        if not str(model).startswith(PREFIX):
+        if not model.startswith(PREFIX):
             raise UsageError(
                 f"--scheme {wishes.scheme} needs calibration data",
                 why="the ranges of integers are those of real inputs",
                 next="give --calib FILE.npz, a folder, or MODULE:CALLABLE; docs/calibration.md has all of it",
             )
-        calib = str(model)
+        calib = model
     return replace(wishes, scheme=wishes.scheme or AUTO), calib, []
 
 

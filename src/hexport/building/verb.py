@@ -30,13 +30,17 @@ from hexport.storage.temporary import sweep_temporary
 from hexport.toolchain import Limits
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from hexport.quantization.judging import Metric
+    from hexport.torch.description import TorchModel
 
 __all__ = ["Built", "build"]
 
 
 def build(
-    model: str | Path,
+    model: str | Path | TorchModel | nn.Module,
+    example_inputs: object = None,
     *,
     output: Path,
     targets: Sequence[str | int],
@@ -51,6 +55,7 @@ def build(
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Shape] | None = None,
     freeze: Mapping[str, str] | None = None,
+    dynamic_shapes: Any = None,
     buckets: Mapping[str, Sequence[int]] | str | None = None,
     pad: Mapping[str, Number] | None = None,
     preprocess: Path | None = None,
@@ -65,11 +70,14 @@ def build(
 ) -> Built:
     """Write the package ``output``: it appears whole, or what was there before stays.
 
+    ``model``: a file, ``"zoo:NAME"``, ``"MODULE:FACTORY"``; or a PyTorch module with ``example_inputs``, and
+    ``dynamic_shapes`` as for torch.export, in which a dim may be a name: ``{"ids": {1: "seq"}}``.
     ``buckets``: dim -> sizes, or ``"auto"``; ``pad``: input -> what it is filled up with, 0 by default.
     ``with_source_models``: what a simulator needs where buckets share a binary, which it cannot load.
     ``command``: the words that called for it, for the manifest.
     """
     began = time.perf_counter()
+    model = _described(model, example_inputs, dynamic_shapes)
     wishes = Wishes(scheme or "", min_sqnr, metric, max_drop, override, tuple(keep_float), effort)
     order = take_order(
         model,
@@ -143,6 +151,22 @@ def build(
         steps.made,
         steps.taken,
     )
+
+
+def _described(
+    model: str | Path | TorchModel | nn.Module, example_inputs: object, dynamic_shapes: Any
+) -> str | Path | TorchModel:
+    """A module and its inputs as one description; anything else as it is."""
+    from hexport.torch.description import TorchModel, describe
+
+    if isinstance(model, (str, Path, TorchModel)):
+        if example_inputs is not None or dynamic_shapes is not None:
+            raise UsageError(
+                f"example inputs and dynamic shapes are for a module, and {model} is none",
+                next="leave them out; what MODULE:FACTORY names returns its own",
+            )
+        return model
+    return describe(model, example_inputs, {"dynamic_shapes": dynamic_shapes}, type(model).__name__)
 
 
 def _stamps(source: Model) -> list[tuple[int, int]]:

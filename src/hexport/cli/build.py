@@ -133,7 +133,9 @@ def command(
 ) -> int:
     """Prepare, quantise, compile, verify and package MODEL: one folder to ship.
 
-    MODEL is an ONNX file, or zoo:NAME (see `hexport zoo list`).
+    MODEL is an ONNX file, zoo:NAME (see `hexport zoo list`), or PyTorch's: MODULE:FACTORY or
+    path/to/file.py:FACTORY, a callable that returns (module, example_inputs), or a saved torch.export .pt2.
+    Samples and a metric that such a model brings are used when --calib and --metric are not given.
     """
     with build_parts("build"):
         from hexport.building.verb import build

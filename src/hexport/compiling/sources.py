@@ -13,7 +13,7 @@ from hexport.errors import UsageError
 from hexport.model import Model, read
 from hexport.model.dims import Shape, fix_shapes
 from hexport.model.labels import COMPILED_OP
-from hexport.zoo.models import PREFIX
+from hexport.zoo.models import PREFIX, stem_of
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _source(
         input_shapes = zoo.entry(text.removeprefix(PREFIX)).input_shapes
         notes.append(f"{text}: no sizes were given; the zoo's own are used")
     shapes = fix_shapes(plain.graph, dims, input_shapes, f"hexport compile '{text}'")
-    name = text.removeprefix(PREFIX) if text.startswith(PREFIX) else Path(text).stem
+    name = stem_of(text)
     turned = turned_shapes(shapes, nhwc)
     notes += [_contract_note(text, i, shapes[i], turned[i]) for i in nhwc if i in shapes]
     model = channels_last(plain, nhwc) if nhwc else plain
