@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from executorch_toolchain import executorch  # noqa: F401 - a fixture
 from older_toolchain import older  # noqa: F401 - a fixture
 
 # A machine under load is slow, not wrong.

@@ -1,0 +1,143 @@
+"""A program in integers: prepared by ExecuTorch's quantiser, measured or trained on samples, converted."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from hexport.executorch.inside import bias, ranges
+from hexport.executorch.inside.configs import Settled, make_quantizer
+from hexport.executorch.inside.programs import Program, samples
+from hexport.executorch.inside.qat import Data, measure_ranges, train
+from hexport.executorch.inside.stack import stack
+from hexport.executorch.lowering.options import Quantizing
+from hexport.executorch.lowering.requests import MethodRequest, QuantizeRequest
+from hexport.toolchain.serving import JobError
+
+_HELD = 4
+"""One of so many samples gives no range, and tells how good the ranges of the others are."""
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """The program of Q and DQ, and how close it is to the float one on samples that gave no range."""
+
+    module: Any
+    decibels: float | None
+
+
+class Quantisation:
+    """One program on its way into integers."""
+
+    def __init__(
+        self,
+        method: MethodRequest,
+        program: Program,
+        module: Any,
+        request: QuantizeRequest,
+        quantizing: Quantizing,
+        settled: Settled,
+    ) -> None:
+        self._method, self._program, self._float = method, program, module
+        self._request, self._quantizing, self._settled = request, quantizing, settled
+        numbers = range(method.count)
+        self._held = numbers[_HELD - 1 :: _HELD]
+        self._fit = [number for number in numbers if number not in self._held]
+
+    def run(self) -> Quantised:
+        """Prepare, measure or train, convert."""
+        if self._request.training is not None:
+            return self._trained()
+        prepared = self._prepared()
+        self._feed(prepared, self._fit)
+        seen = ranges.read_ranges(prepared)
+        margin = self._margin(seen)
+        self._feed(prepared, self._held)
+        everything = ranges.read_ranges(prepared)
+        decibels = self._measured(seen, margin) if self._held else None
+        ranges.write_ranges(prepared, everything, margin)
+        bias.make_room(prepared)
+        return Quantised(self._converted(prepared), decibels)
+
+    def _margin(self, seen: ranges.Ranges) -> float:
+        asked = self._quantizing.range_margin
+        if asked is not None:
+            return asked
+        if self._quantizing.observer not in ("auto", "minmax"):
+            return 1.0
+        usual = ranges.usual_margin(self._request.scheme)
+        if usual is not None:
+            self._settled.note(
+                f"ranges are {usual:g} times as wide as on the samples: "
+                "16 bits have room, and other inputs go further"
+            )
+            return usual
+        if not self._held:
+            return 1.0
+        margin, _ = ranges.best_margin(lambda step: self._measured(seen, step))
+        if margin > 1:
+            self._settled.note(
+                f"ranges are {margin:g} times as wide as on the samples: "
+                "those that were held out come closer so"
+            )
+        return margin
+
+    def _measured(self, seen: ranges.Ranges, margin: float) -> float:
+        """How close the program comes with these ranges, on what was held out."""
+        prepared = self._prepared()
+        self._feed(prepared, self._fit[:1])  # weights are observed when they are first used
+        ranges.write_ranges(prepared, seen, margin)
+        bias.make_room(prepared)
+        return self._decibels(self._converted(prepared))
+
+    def _trained(self) -> Quantised:
+        training = self._request.training
+        assert training is not None
+        prepare = stack().quantize_pt2e.prepare_qat_pt2e
+        prepared = prepare(self._copy(), make_quantizer(self._request, self._quantizing, self._settled))
+        data = Data(self._fit, lambda numbers: samples(self._method, self._program, numbers))
+        asked = self._quantizing.range_margin
+        measure_ranges(prepared, data, asked or ranges.usual_margin(self._request.scheme) or 1.0)
+        for said in train(prepared, self._float, data, training, self._request.import_from):
+            self._settled.note(said)
+        converted = self._converted(prepared)
+        return Quantised(converted, self._decibels(converted) if self._held else None)
+
+    def _prepared(self) -> Any:
+        quantizer = make_quantizer(self._request, self._quantizing, self._settled)
+        try:
+            return stack().quantize_pt2e.prepare_pt2e(self._copy(), quantizer)
+        except ValueError as error:
+            raise JobError("LoweringFailed", f"the quantiser refuses the program: {error}") from error
+
+    def _copy(self) -> Any:
+        return copy.deepcopy(self._float)
+
+    def _feed(self, prepared: Any, numbers: Iterable[int]) -> None:
+        with stack().torch.no_grad():
+            for args, kwargs in samples(self._method, self._program, numbers):
+                prepared(*args, **kwargs)
+
+    def _converted(self, prepared: Any) -> Any:
+        return stack().quantize_pt2e.convert_pt2e(prepared)
+
+    def _decibels(self, quantised: Any) -> float:
+        """Signal over noise, all outputs and samples together."""
+        signal = noise = 0.0
+        with stack().torch.no_grad():
+            for args, kwargs in samples(self._method, self._program, self._held):
+                pairs = zip(
+                    _leaves(self._float(*args, **kwargs)), _leaves(quantised(*args, **kwargs)), strict=True
+                )
+                for want, have in pairs:
+                    signal += float((want.double() ** 2).sum())
+                    noise += float(((want.double() - have.double()) ** 2).sum())
+        return 10 * math.log10(signal / noise) if noise and signal else math.inf
+
+
+def _leaves(results: Any) -> list[Any]:
+    torch = stack().torch
+    return [one for one in torch.utils._pytree.tree_leaves(results) if isinstance(one, torch.Tensor)]

@@ -1,0 +1,116 @@
+"""What is done to a graph before it is quantised or lowered, so that the NPU can have all of it.
+
+    lstm, gru, rnn       →  their steps, written out: the quantiser leaves the whole layer in float
+    unbind, getitem(i)   →  select(i): ExecuTorch decomposes unbind too late, into nodes without ranges
+    a bias of several    →  a copy each: its scale is that of the layer's own input
+
+Every operator is marked with its name here, which the mark keeps through quantising and lowering.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from hexport.executorch.inside.stack import stack
+
+MARK = "hexport"
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+BIASED = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+"""Layers whose third argument is a bias."""
+BIAS = 2
+
+
+def readied(exported: Any) -> tuple[Any, list[str]]:
+    """The graph to quantise, and what was done to it."""
+    notes: list[str] = []
+    module = _with_steps(exported, notes).module()
+    _select_instead_of_unbind(module)
+    _own_biases(module)
+    module.graph.lint()
+    module.recompile()
+    for node in module.graph.nodes:
+        node.meta["custom"] = {**(node.meta.get("custom") or {}), MARK: node.name}
+    return module, notes
+
+
+def origin(node: Any) -> str | None:
+    """The name that the operator had when the graph was ready; None: it was put in later."""
+    found: str | None = (node.meta.get("custom") or {}).get(MARK)
+    return found
+
+
+def op_name(node: Any) -> str:
+    """``aten.linear.default``, of torch's operators and of those that ExecuTorch makes of them."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return str(getattr(node.target, "__name__", node.target))
+    return f"{schema.name.replace('::', '.')}.{schema.overload_name or 'default'}"
+
+
+def base_name(node: Any) -> str:
+    """``linear`` of ``aten.linear.default``."""
+    schema = getattr(node.target, "_schema", None)
+    return schema.name.rpartition("::")[2] if schema is not None else ""
+
+
+def attribute(module: Any, node: Any) -> Any:
+    """The tensor of a node that gets a parameter or a constant."""
+    return operator.attrgetter(node.target)(module)
+
+
+def _with_steps(exported: Any, notes: list[str]) -> Any:
+    """Recurrent layers step by step, and nothing else changed."""
+    aten, torch = stack().aten, stack().torch
+    layers = {getattr(aten, name).input for name in _RECURRENT}
+    found = [node for node in exported.graph.nodes if node.target in layers]
+    if not found:
+        return exported
+    known = torch._decomp.decomposition_table
+    names = ", ".join(sorted({base_name(node).upper() for node in found}))
+    notes.append(
+        f"{len(found)} {names} layer(s) are written out step by step: ExecuTorch has no such operator"
+    )
+    return exported.run_decompositions({op: known[op] for op in layers})
+
+
+def _select_instead_of_unbind(module: Any) -> None:
+    aten = stack().aten
+    for node in list(module.graph.nodes):
+        if node.target is not aten.unbind.int:
+            continue
+        source, axis = node.args[0], node.args[1] if len(node.args) > 1 else 0
+        for item in list(node.users):
+            with module.graph.inserting_before(item):
+                part = module.graph.call_function(aten.select.int, (source, axis, item.args[1]))
+            part.meta = dict(item.meta)
+            item.replace_all_uses_with(part)
+            module.graph.erase_node(item)
+        module.graph.erase_node(node)
+
+
+def _own_biases(module: Any) -> None:
+    torch = stack().torch
+    seen: set[Any] = set()
+    for node in list(module.graph.nodes):
+        bias = bias_of(node)
+        if bias is None:
+            continue
+        if bias.target in seen:
+            name = f"{node.name}_own_bias"
+            module.register_parameter(
+                name, torch.nn.Parameter(attribute(module, bias).detach().clone(), requires_grad=False)
+            )
+            with module.graph.inserting_before(node):
+                own = module.graph.get_attr(name)
+            own.meta = dict(bias.meta)
+            node.update_arg(BIAS, own)
+        seen.add(bias.target)
+
+
+def bias_of(node: Any) -> Any | None:
+    """The node that gets the bias of a layer, if it has one that is a parameter."""
+    if node.op != "call_function" or base_name(node) not in BIASED or len(node.args) <= BIAS:
+        return None
+    bias = node.args[BIAS]
+    return bias if bias is not None and getattr(bias, "op", "") == "get_attr" else None

@@ -1,0 +1,1 @@
+"""A saved torch program as a ``.pte`` for one chip's NPU: quantised, compiled, and described."""
