@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hexport.comparison.verb import compare as compare
     from hexport.compiling.verb import compile as compile  # noqa: A004 - the verb's own name
     from hexport.diagnosis import doctor as doctor
+    from hexport.executorch.conversion.verb import convert as convert
     from hexport.facts import targets as targets
     from hexport.inspection.verb import inspect as inspect
     from hexport.observe.check import check as check
@@ -39,6 +40,7 @@ _WHERE = {
     "check": "hexport.observe.check",
     "compare": "hexport.comparison.verb",
     "compile": "hexport.compiling.verb",
+    "convert": "hexport.executorch.conversion.verb",
     "doctor": "hexport.diagnosis",
     "inspect": "hexport.inspection.verb",
     "load": "hexport.runtime.loading",
@@ -62,6 +64,7 @@ __all__ = [
     "check",
     "compare",
     "compile",
+    "convert",
     "doctor",
     "inspect",
     "load",

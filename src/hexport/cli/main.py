@@ -40,6 +40,7 @@ VERBS: dict[str, str] = {
     "inspect": "Tell what a file or folder is, and what is inside.",
     "pack": "Make one zip of a package, and a package of such a zip.",
     "snippet": "Print a program that calls a package, in C++, C#, Kotlin or Python.",
+    "convert": "Turn a .pte into an ONNX model that calls its code, or the other way round.",
     "wrap": "Make ONNX models that call a context binary of Qualcomm's own tools.",
     "toolchain": "Environments of their own for native code, each with one compiler version.",
     "cache": "See and clear what hexport keeps on this machine.",

@@ -1,4 +1,4 @@
-"""``hexport run``: a package or a model on the arrays of a file."""
+"""``hexport run``: a package, a model or a .pte on the arrays of a file, or the files of a list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hexport.cli.output import console, json_option, print_json, telling
 
 
 @click.command()
-@click.argument("thing", metavar="PKG|MODEL")
+@click.argument("thing", metavar="PKG|MODEL|PTE")
 @click.option(
     "--inputs", type=click.Path(path_type=Path), metavar="F.npz", help="One array an input, by its name."
 )
@@ -25,6 +25,18 @@ from hexport.cli.output import console, json_option, print_json, telling
 )
 @click.option("--samples", is_flag=True, help="The leading axis of every array counts samples.")
 @click.option(
+    "--input-list",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Text: one inference a line, a raw or .npy file an input; NAME:=FILE.",
+)
+@click.option(
+    "--output-folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Gets output_<line>_<index>, .raw if the inputs are, else .npy.",
+)
+@click.option(
     "--backend",
     type=click.Choice(["auto", "npu", "simulator", "gpu", "cpu", "qnn-cpu"]),
     default="auto",
@@ -32,6 +44,7 @@ from hexport.cli.output import console, json_option, print_json, telling
     help="auto: the NPU; the CPU on a machine without one. qnn-cpu: QNN's reference, for a MODEL.",
 )
 @target_option(required=False)
+@click.option("--method", metavar="NAME", help="Of a PTE. [default: forward, or the only one]")
 @click.option("--no-cpu", is_flag=True, help="What would run on the CPU beside the backend is an error.")
 @click.option("--in-process", is_flag=True, help="Without a worker: a native crash ends hexport.")
 @click.option("--performance", metavar="MODE", help="burst, balanced, power_saver, …")
@@ -50,8 +63,11 @@ def command(
     inputs: Path | None,
     output: Path | None,
     samples: bool,
+    input_list: Path | None,
+    output_folder: Path | None,
     backend: str,
     target: str | None,
+    method: str | None,
     no_cpu: bool,
     in_process: bool,
     performance: str | None,
@@ -67,10 +83,11 @@ def command(
     memory_limit: int | None,
     as_json: bool,
 ) -> int:
-    """Run PKG or MODEL on the arrays of F.npz and write the outputs to G.npz.
+    """Run PKG, MODEL or PTE on the arrays of F.npz and write the outputs to G.npz.
 
     A package runs like the original model, whatever sizes were compiled, and what ran where is shown. A plain
-    model runs on the CPU, on the simulator of --target, on an Adreno GPU or on QNN's CPU backend.
+    model runs on the CPU, on the simulator of --target, on an Adreno GPU or on QNN's CPU backend. A .pte runs
+    on the simulator, by ExecuTorch in its toolchain.
     """
     from hexport.runtime.running import run
     from hexport.runtime.view import show
@@ -81,8 +98,11 @@ def command(
             inputs=inputs,
             output=output,
             samples=samples,
+            input_list=input_list,
+            output_folder=output_folder,
             backend=backend,
             target=target,
+            method=method,
             isolate=not in_process,
             allow_cpu=not no_cpu,
             bench=bench,
@@ -100,5 +120,5 @@ def command(
     if as_json:
         print_json(ran.to_json())
     else:
-        show(ran, output, console())
+        show(ran, output or (output_folder if ran.outputs else None), console())
     return EXIT_OK

@@ -21,8 +21,20 @@ from hexport.cli.output import console, json_option, print_json, waiting
 
 
 @click.command()
-@click.argument("thing", metavar="PKG|MODEL")
+@click.argument("thing", metavar="PKG|MODEL|PTE")
 @click.option("--reference", metavar="MODEL", help="The original. [default: a package's own CPU model]")
+@click.option(
+    "--program",
+    type=click.Path(path_type=Path),
+    metavar="F.pt2",
+    help="What a PTE was made of, run by torch. [default: the file that its description names]",
+)
+@click.option(
+    "--qdq",
+    type=click.Path(path_type=Path),
+    metavar="Q.pt2",
+    help="Its quantised form. [default: NAME.qdq.pt2 beside NAME.pte]",
+)
 @inputs_option
 @click.option(
     "--backend",
@@ -36,6 +48,7 @@ from hexport.cli.output import console, json_option, print_json, waiting
 @click.option("--atol", type=float, metavar="Y", help="Allowed error beyond that.")
 @target_option(required=False)
 @bucket_option
+@click.option("--method", metavar="NAME", help="Of a PTE. [default: forward, or the only one]")
 @samples_option
 @dims_option
 @input_shapes_option
@@ -44,6 +57,8 @@ from hexport.cli.output import console, json_option, print_json, waiting
 def command(
     thing: str,
     reference: str | None,
+    program: Path | None,
+    qdq: Path | None,
     inputs: Path | None,
     backend: str,
     min_sqnr: float | None,
@@ -51,6 +66,7 @@ def command(
     atol: float | None,
     target: str | None,
     bucket: str | None,
+    method: str | None,
     samples: int | None,
     dims: dict[str, int],
     input_shapes: dict[str, tuple[int, ...]],
@@ -58,20 +74,23 @@ def command(
     memory_limit: int | None,
     as_json: bool,
 ) -> int:
-    """Compare PKG or MODEL with its reference on the same inputs: PASSED (exit 0) or FAILED (exit 1).
+    """Compare PKG, MODEL or PTE with its reference on the same inputs: PASSED (exit 0) or FAILED (exit 1).
 
-    PKG|MODEL runs on the simulator, in the NPU's own arithmetic; the reference on the CPU, in full precision.
-    A MODEL can also be run on QNN's CPU backend (qnn-cpu) or an Adreno GPU.
+    It runs on the simulator, in the NPU's own arithmetic; the reference on the CPU, in full precision.
+    A MODEL can also be run on QNN's CPU backend (qnn-cpu) or an Adreno GPU. A PTE is compared with the torch
+    program that it was made of.
     For each output: the SQNR of the worst sample, the element that is furthest off, and the tolerance that
     would pass.
     """
+    from hexport.executorch.verification.view import show
     from hexport.verification.verb import verify
-    from hexport.verification.view import show
 
     with waiting(f"verifying {thing}"):
         match = verify(
             thing,
             reference=reference,
+            program=program,
+            qdq=qdq,
             inputs=inputs,
             backend=backend,
             min_sqnr=min_sqnr,
@@ -79,6 +98,7 @@ def command(
             atol=atol,
             target=target,
             bucket=bucket,
+            method=method,
             samples=samples,
             dims=dims,
             input_shapes=input_shapes,

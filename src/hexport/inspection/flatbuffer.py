@@ -53,6 +53,16 @@ class Table:
         """A field that is a vector of scalars."""
         return [number_at(form, self.data, place) for place in self._items(number, struct.calcsize(form))]
 
+    def span(self, number: int) -> tuple[int, int]:
+        """Where the bytes of a field that is a vector of them begin, and how many there are."""
+        items = self._items(number, 1)
+        return items.start, len(items)
+
+    def content(self, number: int) -> bytes:
+        """The bytes themselves."""
+        start, size = self.span(number)
+        return self.data[start : start + size]
+
     def length(self, number: int) -> int:
         """How many items a vector field has."""
         place = self._field(number)

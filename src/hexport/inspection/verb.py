@@ -133,7 +133,7 @@ def _look(kind: str, path: Path, limits: Limits | None) -> Content:
     if kind == "pte":
         from hexport.inspection.pte import inspect_pte
 
-        return inspect_pte(path)
+        return inspect_pte(path, limits)
     if kind == "dlc":
         from hexport.inspection.dlc import inspect_dlc
 

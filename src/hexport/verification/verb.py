@@ -1,9 +1,10 @@
-"""``verify``: a package or a model beside its reference, on the same inputs."""
+"""``verify``: a package, a model or a ``.pte`` beside its reference, on the same inputs."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,8 @@ def verify(
     thing: str | Path,
     *,
     reference: str | Path | None = None,
+    program: str | Path | None = None,
+    qdq: str | Path | None = None,
     inputs: str | Path | None = None,
     backend: str = SIMULATOR,
     min_sqnr: float | None = None,
@@ -41,6 +44,7 @@ def verify(
     atol: float | None = None,
     target: str | int | None = None,
     bucket: str | None = None,
+    method: str | None = None,
     samples: int | None = None,
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Shape] | None = None,
@@ -48,7 +52,8 @@ def verify(
 ) -> Match:
     """Run ``thing`` on ``backend``, the reference on the CPU, and tell how far they are apart.
 
-    Without ``reference`` a package is compared with the CPU model inside it, a plain model with itself.
+    Without ``reference`` a package is compared with the CPU model inside it, a plain model with itself. A
+    ``.pte`` is compared with the torch ``program`` that it was made of, and with its quantised form ``qdq``.
     """
     started, limits = time.perf_counter(), limits or Limits()
     if backend not in BACKENDS:
@@ -56,10 +61,24 @@ def verify(
     make_rule(min_sqnr, rtol, atol, otherwise=None)  # a wrong wish is said before the work
     given_inputs.check_count(samples)
     sized = bool(dims or input_shapes)
-    if Path(thing).is_dir():
+    is_pte = _is_pte(thing)
+    _refuse_for_kind(thing, is_pte, {"--program": program, "--qdq": qdq, "--method": method})
+    if is_pte:
+        _refuse_sizes("the program of a .pte has its own", sized)
+        _refuse_for_pte(thing, backend, bucket)
+        if reference is None:
+            from hexport.executorch.verification.verb import verify_pte
+
+            wishes = (min_sqnr, rtol, atol)
+            return verify_pte(thing, program, qdq, inputs, samples, wishes, method, target, limits)
+        _refuse_program(program, qdq)
+        from hexport.executorch.verification.subject import open_pte
+
+        subject: Subject = open_pte(thing, target, method, limits)
+    elif Path(thing).is_dir():
         _refuse_sizes("a package has its own: choose one with --bucket", sized)
         _refuse_other_backends(thing, backend)
-        subject: Subject = open_subject(thing, backend, target, bucket)
+        subject = open_subject(thing, backend, target, bucket)
     else:
         if bucket is not None:
             raise UsageError(f"--bucket {bucket}: {thing} is a model, and only packages have buckets")
@@ -72,7 +91,8 @@ def verify(
         found = given_inputs.read_inputs(Path(inputs), wanted, subject.frozen, samples)
     else:
         found = _made_inputs(reference, subject, wanted, samples, sized)
-    expected = run_reference(name, source, subject.frozen, found, limits)
+    with _place_of_reference(is_pte):
+        expected = run_reference(name, source, subject.frozen, found, limits)
     ran = subject.run(found, limits)
     _refuse_strangers(name, source, str(thing), ran.outputs)
     rule = make_rule(min_sqnr, rtol, atol, otherwise=subject.asked_db)
@@ -116,6 +136,43 @@ def _refuse_other_backends(package: str | Path, backend: str) -> None:
             why="it holds code for the NPU, which the simulator runs, and a model for the CPU",
             next="give the model that it was made from",
         )
+
+
+def _is_pte(thing: str | Path) -> bool:
+    from hexport.executorch.pte.program import is_pte  # its room stands on this one
+
+    return is_pte(thing)
+
+
+def _place_of_reference(is_pte: bool) -> AbstractContextManager[None]:
+    """ONNX Runtime is not in the toolchain that runs a ``.pte``."""
+    if not is_pte:
+        return nullcontext()
+    from hexport.executorch.pte.toolchain import with_onnxruntime
+
+    return with_onnxruntime()
+
+
+def _refuse_for_kind(thing: str | Path, is_pte: bool, wishes: Mapping[str, object]) -> None:
+    for name, value in wishes.items():
+        if value is not None and not is_pte:
+            raise UsageError(f"{name} {value}: {thing} is no .pte, and that is for those")
+
+
+def _refuse_for_pte(thing: str | Path, backend: str, bucket: str | None) -> None:
+    if bucket is not None:
+        raise UsageError(f"--bucket {bucket}: {thing} is a .pte, and only packages have buckets")
+    if backend != SIMULATOR:
+        raise NotVerifiable(
+            f"{thing} is a .pte, and those are not verified on {backend}",
+            why="it holds code for the NPU, which the simulator runs",
+            next="leave --backend out",
+        )
+
+
+def _refuse_program(program: object, qdq: object) -> None:
+    if program is not None or qdq is not None:
+        raise UsageError("--reference and --program both name what to compare with", next="give one of them")
 
 
 def _refuse_sizes(why: str, sized: bool) -> None:

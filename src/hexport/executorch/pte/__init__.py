@@ -1,0 +1,1 @@
+"""The ``.pte`` file: what is inside, the description beside it, and what can run it."""

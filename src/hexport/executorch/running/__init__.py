@@ -1,0 +1,1 @@
+"""A ``.pte`` on samples, on the simulator."""

@@ -1,0 +1,1 @@
+"""``verify`` of a ``.pte``: beside the torch program it was made of, quantised or not, or an ONNX model."""

@@ -1,0 +1,114 @@
+"""Running a saved torch program (``.pt2``) as it is, in eager mode, in the interpreter that has torch.
+
+Runs in a child process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from hexport.backend.requests import SampleFiles
+from hexport.executorch.verification.requests import ProgramReply, ProgramRequest
+from hexport.records import from_plain, to_plain
+from hexport.toolchain.serving import JobError, serve
+
+_QUANTISING = "torch.ao.quantization.fx._decomposed"
+_MORE_QUANTISING = "torchao.quantization.pt2e.quantize_pt2e"
+"""Where operators that quantise are declared, which a quantised program calls by name. The second takes long
+to import, and few programs need it."""
+
+
+def run_program(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Every sample through the program; the results are written in their order."""
+    request = from_plain(ProgramRequest, arguments)
+    # Nothing of a model file is executed: torch.export would unpickle some parts of one.
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
+    torch = importlib.import_module("torch")
+    program = _load(torch, request.program)
+    module = program.module()
+    started = time.perf_counter()
+    for number in range(request.samples.count):
+        _run_sample(torch, program, module, request, number)
+    plain: dict[str, Any] = to_plain(ProgramReply(time.perf_counter() - started))
+    return plain
+
+
+def _load(torch: Any, path: str) -> Any:
+    archive = importlib.import_module("torch.export.pt2_archive._package")
+    archive.pickle = SimpleNamespace(loads=_refuse)  # type: ignore[attr-defined]
+    torch._C._pickle_load_obj = _refuse
+    failures = []
+    for declaring in (_QUANTISING, _MORE_QUANTISING) if zipfile.is_zipfile(path) else ():
+        importlib.import_module(declaring)
+        try:
+            return torch.export.load(path)
+        except JobError:
+            raise
+        except Exception as error:  # noqa: BLE001 - each of torch's layers has errors of its own
+            failures.append(error)
+    why = f"{type(failures[-1]).__name__}: {failures[-1]}" if failures else "it is no archive of torch.export"
+    raise JobError("ProgramUnreadable", why)
+
+
+def _refuse(*_: object) -> Any:
+    raise JobError(
+        "ProgramUnreadable", "it holds objects of Python's own, which loading would have to execute"
+    )
+
+
+def _run_sample(torch: Any, program: Any, module: Any, request: ProgramRequest, number: int) -> None:
+    import numpy as np
+
+    pytree = importlib.import_module("torch.utils._pytree")
+    args, kwargs = _inputs(torch, pytree, program, _arrays(request.samples, number))
+    try:
+        with torch.no_grad():
+            results = module(*args, **kwargs)
+    except Exception as error:
+        raise JobError("ProgramFailed", f"sample {number}: {type(error).__name__}: {error}") from error
+    found = [one for one in pytree.tree_leaves(results) if isinstance(one, torch.Tensor)]
+    if len(found) != request.outputs:
+        raise JobError("ProgramMisfit", f"it gives {len(found)} tensors, and the .pte {request.outputs}")
+    arrays = [(one.float() if one.dtype == torch.bfloat16 else one).detach().contiguous() for one in found]
+    np.savez(Path(request.samples.outputs) / f"{number}.npz", *(one.numpy() for one in arrays))
+
+
+def _arrays(samples: SampleFiles, number: int) -> list[Any]:
+    import numpy as np
+
+    with np.load(Path(samples.inputs) / f"{number}.npz", allow_pickle=False) as arrays:
+        return [arrays[f"arr_{i}"] for i in range(len(samples.input_names))]
+
+
+def _inputs(torch: Any, pytree: Any, program: Any, arrays: list[Any]) -> tuple[Any, Any]:
+    """The arrays in the places of the tensors that the program was exported with."""
+    given = [torch.from_numpy(array) for array in arrays]
+    if program.example_inputs is None:
+        return tuple(given), {}
+    leaves, shape = pytree.tree_flatten(program.example_inputs)
+    places = [number for number, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    if len(places) != len(given):
+        raise JobError("ProgramMisfit", f"it takes {len(places)} tensors, and the .pte {len(given)}")
+    for place, tensor in zip(places, given, strict=True):
+        leaves[place] = _fitted(leaves[place], tensor)
+    args, kwargs = pytree.tree_unflatten(leaves, shape)
+    return args, kwargs
+
+
+def _fitted(example: Any, tensor: Any) -> Any:
+    """Whole numbers may be of another size; anything else is another model."""
+    if example.dtype == tensor.dtype:
+        return tensor
+    if example.dtype.is_floating_point or tensor.dtype.is_floating_point:
+        raise JobError("ProgramMisfit", f"it takes {example.dtype} where the .pte takes {tensor.dtype}")
+    return tensor.to(example.dtype)
+
+
+if __name__ == "__main__":
+    serve({"run_program": run_program})
