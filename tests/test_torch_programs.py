@@ -16,15 +16,16 @@ import torch
 from torch import nn
 
 import torch_models
+from hexport.errors import UsageError
 from hexport.model import read
 from hexport.torch import TorchModel
 from hexport.torch.description import checked, describe
 from hexport.torch.exporting import export
 from hexport.torch.factories import from_factory
 from hexport.torch.failures import ProgramRefused
+from hexport.torch.fixing import fix_sizes
 from hexport.torch.program_file import from_program_file
 from hexport.torch.quiet import quiet
-from hexport.torch.saving import save_program
 from hexport.zoo.models import locate
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -229,28 +230,32 @@ def test_saving_for_another_process(tmp_path: Path) -> None:
         model.dynamic_shapes,
         calibration=[{**s, "scale": 2.0} for s in samples],
     )
-    saved = save_program(checked(model), tmp_path, sizes={"batch": 2, "seq": 5})
-    assert saved.input_names == ("ids", "mask")
-    assert saved.input_shapes == {"ids": (2, 5), "mask": (2, 5)}
-    assert saved.count == 3
-    with np.load(saved.samples) as arrays, np.load(saved.expected) as outputs:
-        assert arrays["ids"].shape == (3, 2, 5)
-        assert arrays["ids"][1:].tolist() == [sample["ids"].tolist() for sample in samples]
-        assert set(outputs.files) == set(saved.output_names)
-        assert isinstance(model.module, nn.Module)
-        with torch.no_grad():
-            again = model.module.eval()(torch.from_numpy(arrays["ids"][2]), samples[1]["mask"], 2.0)[0]
-        assert np.abs(outputs["output_0"][2] - again.numpy()).max() < 1e-5
-    loaded = from_program_file(saved.path)
+    fixed = fix_sizes(checked(model), {"batch": 2, "ids": (2, 5)})
+    assert {name: array.shape for name, array in fixed.example.items()} == {"ids": (2, 5), "mask": (2, 5)}
+    assert isinstance(fixed.calibration, list)
+    assert [one["ids"].tolist() for one in fixed.calibration] == [one["ids"].tolist() for one in samples]
+    found = fixed.answer(fixed.calibration[1])
+    assert set(found) == set(fixed.output_names)
+    assert isinstance(model.module, nn.Module)
+    with torch.no_grad():
+        again = model.module.eval()(samples[1]["ids"], samples[1]["mask"], 2.0)[0]
+    assert np.abs(found["output_0"] - again.numpy()).max() < 1e-5
+    fixed.save(tmp_path / "fixed.pt2")
+    loaded = from_program_file(tmp_path / "fixed.pt2")
     nodes = [node for node in loaded.module.graph.nodes if node.op == "call_function"]  # type: ignore[union-attr]
     paths = {
         list(node.meta["nn_module_stack"].values())[-1][0] for node in nodes if "nn_module_stack" in node.meta
     }
     assert any("attention" in str(path) for path in paths)
-    found = export(loaded)
-    assert found.inputs == saved.input_names
-    assert found.outputs == saved.output_names
-    assert read(found.path).graph.inputs["ids"].shape == (2, 5)
+    exported = export(loaded)
+    assert (exported.inputs, exported.outputs) == (fixed.input_names, fixed.output_names)
+    assert read(exported.path).graph.inputs["ids"].shape == (2, 5)
+    for sizes, reason in (({"ids": (2, 5, 1)}, "2 axes"), ({"heads": 3}, "batch, seq")):
+        with pytest.raises(UsageError, match="cannot be") as refused:
+            fix_sizes(checked(model), sizes)
+        assert reason in refused.value.why
+    with pytest.raises(UsageError, match="cannot be"):
+        fix_sizes(loaded, {"ids": (2, 6)})
 
 
 def test_a_program_without_names_of_ours() -> None:

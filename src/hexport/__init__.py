@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hexport.comparison.verb import compare as compare
     from hexport.compiling.verb import compile as compile  # noqa: A004 - the verb's own name
     from hexport.diagnosis import doctor as doctor
+    from hexport.executorch.building.verb import build_pte as build_pte
     from hexport.executorch.conversion.verb import convert as convert
     from hexport.facts import targets as targets
     from hexport.inspection.verb import inspect as inspect
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 # Public name -> the module that has it.
 _WHERE = {
     "build": "hexport.building.verb",
+    "build_pte": "hexport.executorch.building.verb",
     "cache": "hexport.storage.upkeep",
     "check": "hexport.observe.check",
     "compare": "hexport.comparison.verb",
@@ -60,6 +62,7 @@ __all__ = [
     "HexportError",
     "__version__",
     "build",
+    "build_pte",
     "cache",
     "check",
     "compare",

@@ -28,6 +28,7 @@ from hexport.packaging.writing import package_aside
 from hexport.storage import Store
 from hexport.storage.temporary import sweep_temporary
 from hexport.toolchain import Limits
+from hexport.torch.opening import as_description
 
 if TYPE_CHECKING:
     from torch import nn
@@ -77,7 +78,7 @@ def build(
     ``command``: the words that called for it, for the manifest.
     """
     began = time.perf_counter()
-    model = _described(model, example_inputs, dynamic_shapes)
+    model = as_description(model, example_inputs, dynamic_shapes)
     wishes = Wishes(scheme or "", min_sqnr, metric, max_drop, override, tuple(keep_float), effort)
     order = take_order(
         model,
@@ -151,22 +152,6 @@ def build(
         steps.made,
         steps.taken,
     )
-
-
-def _described(
-    model: str | Path | TorchModel | nn.Module, example_inputs: object, dynamic_shapes: Any
-) -> str | Path | TorchModel:
-    """A module and its inputs as one description; anything else as it is."""
-    from hexport.torch.description import TorchModel, describe
-
-    if isinstance(model, (str, Path, TorchModel)):
-        if example_inputs is not None or dynamic_shapes is not None:
-            raise UsageError(
-                f"example inputs and dynamic shapes are for a module, and {model} is none",
-                next="leave them out; what MODULE:FACTORY names returns its own",
-            )
-        return model
-    return describe(model, example_inputs, {"dynamic_shapes": dynamic_shapes}, type(model).__name__)
 
 
 def _stamps(source: Model) -> list[tuple[int, int]]:

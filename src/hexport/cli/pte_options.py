@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from hexport.cli.model_options import native_log_option
 from hexport.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,11 +32,26 @@ class PteWishes:
     qnn_sdk: Path | None
     sidecar: bool
     keep_quantised: bool
+    native_log: Path | None = None
     methods: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     """Method → input → sizes; empty: one method, at the sizes of the program's example."""
     method_calib: Mapping[str, str] = field(default_factory=dict)
     given: tuple[str, ...] = ()
     """The options that were on the command line, for formats that have none of them."""
+
+
+class GroupedCommand(click.Command):
+    """A verb whose help has the options of a ``.pte`` under a title of their own."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        own: list[tuple[str, str]] = []
+        others: list[tuple[str, str]] = []
+        for one in self.get_params(ctx):
+            if isinstance(one, click.Option) and (record := one.get_help_record(ctx)) is not None:
+                (others if one.name in _names() else own).append(record)
+        for title, records in (("Options", own), ("Options of --format pte", others)):
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
 def _parse_methods(
@@ -174,6 +190,7 @@ _MAKING = (
     _flag("--allow-missing-kernels", "The device brings kernels that this executorch has not."),
     _switch("sidecar", "NAME.pte.json: names, scheme, placement. [default: write it]", default=True),
     _flag("--keep-quantised", "NAME.qdq.pt2: the quantised program, for verify."),
+    native_log_option,
 )
 _ALL = (*_QUANTIZING, *_COMPILING, *_MAKING)
 
@@ -219,9 +236,10 @@ def _wishes(own: Mapping[str, Any]) -> PteWishes:
         own["qnn_sdk"],
         own["sidecar"],
         own["keep_quantised"],
+        own["native_log"],
         own["methods"],
         own["method_calib"],
-        _given(),
+        given_options(_names()),
     )
 
 
@@ -268,7 +286,8 @@ def _op_packages(file: Path | None) -> tuple[OpPackage, ...]:
         ) from error
 
 
-def _given() -> tuple[str, ...]:
+def given_options(names: Collection[str]) -> tuple[str, ...]:
+    """Those of ``names`` that the user wrote, as they are written."""
     context = click.get_current_context(silent=True)
     if context is None:
         return ()
@@ -276,5 +295,5 @@ def _given() -> tuple[str, ...]:
     return tuple(
         one.opts[0]
         for one in context.command.params
-        if one.name in _names() and context.get_parameter_source(one.name) is source
+        if one.name in names and context.get_parameter_source(one.name) is source
     )

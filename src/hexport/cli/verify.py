@@ -25,8 +25,7 @@ from hexport.cli.output import console, json_option, print_json, waiting
 @click.option("--reference", metavar="MODEL", help="The original. [default: a package's own CPU model]")
 @click.option(
     "--program",
-    type=click.Path(path_type=Path),
-    metavar="F.pt2",
+    metavar="F.pt2|MODULE:FACTORY",
     help="What a PTE was made of, run by torch. [default: the file that its description names]",
 )
 @click.option(
@@ -57,7 +56,7 @@ from hexport.cli.output import console, json_option, print_json, waiting
 def command(
     thing: str,
     reference: str | None,
-    program: Path | None,
+    program: str | None,
     qdq: Path | None,
     inputs: Path | None,
     backend: str,

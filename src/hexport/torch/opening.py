@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexport.torch.description import TorchModel, checked
+from hexport.errors import UsageError
+from hexport.torch.description import TorchModel, checked, describe
 from hexport.torch.naming import PICKLES, PROGRAM, is_torch_name, split_factory
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,20 @@ def is_torch(model: object) -> bool:
     if isinstance(model, TorchModel):
         return True
     return isinstance(model, (str, Path)) and is_torch_name(str(model))
+
+
+def as_description(
+    model: str | Path | TorchModel | nn.Module, example_inputs: object, dynamic_shapes: Any
+) -> str | Path | TorchModel:
+    """A module and its inputs as one description; anything else as it is."""
+    if isinstance(model, (str, Path, TorchModel)):
+        if example_inputs is not None or dynamic_shapes is not None:
+            raise UsageError(
+                f"example inputs and dynamic shapes are for a module, and {model} is none",
+                next="leave them out; what MODULE:FACTORY names returns its own",
+            )
+        return model
+    return describe(model, example_inputs, {"dynamic_shapes": dynamic_shapes}, type(model).__name__)
 
 
 def read_description(model: str | Path | TorchModel) -> TorchModel:

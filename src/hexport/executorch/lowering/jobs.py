@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hexport.executorch.inside import programs
-from hexport.executorch.inside.asking import Answers
-from hexport.executorch.inside.configs import Settled, settled
-from hexport.executorch.inside.kernels import missing_kernels
-from hexport.executorch.inside.lowering import Lowering, Part
-from hexport.executorch.inside.placement import delegates, read_placement, source_line
-from hexport.executorch.inside.programs import Program
-from hexport.executorch.inside.quantizing import Quantisation
-from hexport.executorch.inside.readying import base_name, op_name, readied
-from hexport.executorch.inside.specs import compile_spec
-from hexport.executorch.inside.stack import stack
+from hexport.executorch.lowering.inside import programs
+from hexport.executorch.lowering.inside.asking import Answers
+from hexport.executorch.lowering.inside.configs import Settled, settled
+from hexport.executorch.lowering.inside.kernels import missing_kernels
+from hexport.executorch.lowering.inside.lowering import Lowering, Part
+from hexport.executorch.lowering.inside.placement import delegates, read_placement, source_line
+from hexport.executorch.lowering.inside.programs import Program
+from hexport.executorch.lowering.inside.quantizing import Quantisation
+from hexport.executorch.lowering.inside.readying import base_name, op_name, readied
+from hexport.executorch.lowering.inside.specs import compile_spec
+from hexport.executorch.lowering.inside.stack import stack
 from hexport.executorch.lowering.options import FLOAT, LoweringOptions
 from hexport.executorch.lowering.requests import (
     DescribeReply,

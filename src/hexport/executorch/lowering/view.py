@@ -43,10 +43,6 @@ def show(lowered: Lowered, console: Console) -> None:
                 f"{escape(name)}: quantised {said} on samples that gave no range (by torch, on the CPU)"
             )
     _show_notes(lowered, console)
-    steps = ", ".join(f"{step} {seconds:.0f} s" for step, seconds in lowered.steps.items() if seconds >= 1)
-    console.print(f"{lowered.seconds:.0f} s" + (f": {steps}" if steps else ""))
-    if about.runs_on_simulator:
-        console.print(f"next: hexport verify '{escape(str(lowered.output))}'")
 
 
 def _show_cpu(method: Method, console: Console) -> None:

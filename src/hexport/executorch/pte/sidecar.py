@@ -48,8 +48,9 @@ class Method:
     outputs: tuple[TensorSpec, ...]
     partition: Partition
     program: str
-    """The name of the file it was made of."""
+    """The name of the file it was made of, or the factory."""
     program_sha256: str
+    """Of the file; empty for a factory."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ class Sidecar:
     pte_sha256: str = ""
     runs_on_simulator: bool = True
     """False: the device can load it and this machine cannot, for the reason in the notes."""
+    verified: Mapping[str, float | str] = field(default_factory=dict)
+    """Method → dB of its worst output on the simulator, beside PyTorch; what was not run is not in it."""
 
     def method(self, name: str = "forward") -> Method | None:
         """The method of that name."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from hexport.executorch.lowering.publishing import FORWARD, QUANTISED
 from hexport.executorch.pte.sidecar import Method, file_sha256
@@ -12,6 +15,7 @@ from hexport.executorch.running.loading import LoadedPte, load_pte
 from hexport.executorch.verification.program import run_programs
 from hexport.model.graph import TensorType
 from hexport.toolchain import Limits
+from hexport.torch.naming import split_factory
 from hexport.verification import inputs as given_inputs
 from hexport.verification.failures import NotVerifiable
 from hexport.verification.inputs import Inputs
@@ -51,25 +55,36 @@ def verify_pte(
 ) -> PteMatch:
     """Run ``thing`` on the simulator and ``program`` by torch, and tell how far they are apart.
 
-    ``wishes`` are the least SQNR, rtol and atol. Without ``program`` it is the one that the description
-    beside the ``.pte`` names, if that is there.
+    ``wishes`` are the least SQNR, rtol and atol. ``program`` is a ``.pt2`` or ``"MODULE:FACTORY"``; without
+    it the ``.pt2`` that the description beside the ``.pte`` names, if that is there.
     """
     started = time.perf_counter()
     loaded = load_pte(thing, method=method, target=target, limits=limits)
-    source, notes = _program(loaded, program)
     quantised = Path(qdq) if qdq is not None else _beside(loaded)
     found = find_inputs(loaded, inputs, samples)
-    names = loaded.signature.output_names
     # Before the .pte is run: what torch gives does not depend on it, and a wrong program is said sooner.
-    programs = [source, *([quantised] if quantised is not None else [])]
-    expected, *between = run_programs(programs, found.samples, names, loaded.interpreter, limits)
+    programs = [quantised] if quantised is not None else []
+    notes: list[str] = []
+    eager: list[tuple[dict[str, NDArray[Any]], ...]] = []
+    if program is not None and split_factory(str(program)) is not None:
+        source = str(program)
+        eager = [_by_factory(loaded, source, found)]
+    else:
+        path, notes = _program(loaded, program)
+        source = str(path)
+        programs.insert(0, path)
+    names = loaded.signature.output_names
+    ran_by_torch = (
+        run_programs(programs, found.samples, names, loaded.interpreter, limits) if programs else []
+    )
+    expected, *between = [*eager, *ran_by_torch]
     ran = loaded.run(found.samples)
     rule: Rule = make_rule(*wishes, otherwise=None)
     tolerance = {"rtol": rule.rtol or 0.0, "atol": rule.atol or 0.0}
     return PteMatch(
         str(thing),
         str(loaded.path),
-        str(source),
+        source,
         SIMULATOR,
         ran.chip or None,
         None,
@@ -86,6 +101,23 @@ def verify_pte(
         str(quantised) if quantised is not None else "",
         find(between[0], ran.outputs, **tolerance) if between else (),
     )
+
+
+def _by_factory(loaded: LoadedPte, factory: str, inputs: Inputs) -> tuple[dict[str, NDArray[Any]], ...]:
+    """What the user's own module gives, by the names that the ``.pte`` has, in the same order."""
+    from hexport.torch.factories import from_factory
+    from hexport.torch.fixing import fix_sizes
+
+    model = fix_sizes(from_factory(factory), sizes_of(loaded))
+    names = loaded.signature.output_names
+    if (len(model.example), len(model.output_names)) != (len(inputs.samples[0]), len(names)):
+        raise NotVerifiable(
+            f"{loaded.path} was not made of {factory}",
+            why=f"{factory} takes {len(model.example)} tensors and gives {len(model.output_names)}",
+            next="name what it was made of: --program MODULE:FACTORY",
+        )
+    answers = (model.answer(dict(zip(model.example, one.values(), strict=True))) for one in inputs.samples)
+    return tuple(dict(zip(names, answer.values(), strict=True)) for answer in answers)
 
 
 def find_inputs(loaded: LoadedPte, inputs: str | Path | None, samples: int | None) -> Inputs:
@@ -115,6 +147,12 @@ def _program(loaded: LoadedPte, given: str | Path | None) -> tuple[Path, list[st
         other = described is not None and path.is_file() and file_sha256(path) != described.program_sha256
         note = f"{path.name} is not the very file that {loaded.path.name} was made of"
         return path, [note] if other else []
+    if described is not None and split_factory(described.program) is not None:
+        raise NotVerifiable(
+            f"{loaded.path} was made of {described.program}, which is code",
+            why="it is run only when you name it",
+            next=f"--program {described.program}",
+        )
     if described is not None and described.program:
         name = Path(described.program).name
         for path in (loaded.path.parent / name, Path(name)):

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hexport.executorch.inside.ranges import ends_by_itself
-from hexport.executorch.inside.stack import stack
+from hexport.executorch.lowering.inside.ranges import ends_by_itself
+from hexport.executorch.lowering.inside.stack import stack
 from hexport.executorch.lowering.training import Training
 from hexport.toolchain.serving import JobError
 

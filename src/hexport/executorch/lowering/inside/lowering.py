@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hexport.executorch.inside.asking import STAYS, Answers, blamed, listening
-from hexport.executorch.inside.programs import Program
-from hexport.executorch.inside.readying import origin
-from hexport.executorch.inside.stack import stack
+from hexport.executorch.lowering.inside.asking import STAYS, Answers, blamed, listening
+from hexport.executorch.lowering.inside.programs import Program
+from hexport.executorch.lowering.inside.readying import origin
+from hexport.executorch.lowering.inside.stack import stack
 from hexport.toolchain.serving import JobError
 
 _LEFT_WHOLE = "was not decomposed or delegated"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hexport.executorch.inside import bias
-from hexport.executorch.inside.matching import fits, settle
-from hexport.executorch.inside.readying import BIASED, attribute, base_name, origin
-from hexport.executorch.inside.stack import stack
+from hexport.executorch.lowering.inside import bias
+from hexport.executorch.lowering.inside.matching import fits, settle
+from hexport.executorch.lowering.inside.readying import BIASED, attribute, base_name, origin
+from hexport.executorch.lowering.inside.stack import stack
 from hexport.executorch.lowering.options import BLOCK, FLOAT, Quantizing
 from hexport.executorch.lowering.overrides import CPU, Override
 from hexport.executorch.lowering.requests import QuantizeRequest

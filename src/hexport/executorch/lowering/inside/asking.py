@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hexport.executorch.inside.programs import module_path
-from hexport.executorch.inside.readying import op_name, origin
-from hexport.executorch.inside.stack import stack
+from hexport.executorch.lowering.inside.programs import module_path
+from hexport.executorch.lowering.inside.readying import op_name, origin
+from hexport.executorch.lowering.inside.stack import stack
 
 _WORDS = re.compile(r"<[EW]>\s*(.+)|\[ERROR\] \[Qnn ExecuTorch\]:\s*(.+)")
 _EMPTY = re.compile(

@@ -2,6 +2,7 @@
 
     lstm, gru, rnn       →  their steps, written out: the quantiser leaves the whole layer in float
     unbind, getitem(i)   →  select(i): ExecuTorch decomposes unbind too late, into nodes without ranges
+    packed projections   →  a linear layer each for queries, keys and values: the compiler fails on the one
     a bias of several    →  a copy each: its scale is that of the layer's own input
 
 Every operator is marked with its name here, which the mark keeps through quantising and lowering.
@@ -12,7 +13,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from hexport.executorch.inside.stack import stack
+from hexport.executorch.lowering.inside.projections import unpack_projections
+from hexport.executorch.lowering.inside.stack import stack
 
 MARK = "hexport"
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -26,6 +28,7 @@ def readied(exported: Any) -> tuple[Any, list[str]]:
     notes: list[str] = []
     module = _with_steps(exported, notes).module()
     _select_instead_of_unbind(module)
+    unpack_projections(module)
     _own_biases(module)
     module.graph.lint()
     module.recompile()

@@ -16,8 +16,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from hexport.executorch.inside.readying import BIAS, BIASED, attribute, base_name
-from hexport.executorch.inside.stack import stack
+from hexport.executorch.lowering.inside.readying import BIAS, BIASED, attribute, base_name
+from hexport.executorch.lowering.inside.stack import stack
 
 LIMIT = 2**31 - 128
 _ROOM = 2**30

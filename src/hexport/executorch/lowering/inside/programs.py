@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from hexport.executorch.inside.stack import stack
+from hexport.executorch.lowering.inside.stack import stack
 from hexport.executorch.lowering.requests import InputDims, MethodRequest
 from hexport.executorch.pte.sidecar import TensorSpec
 from hexport.toolchain.serving import JobError

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from hexport.executorch.inside import bias, ranges
-from hexport.executorch.inside.configs import Settled, make_quantizer
-from hexport.executorch.inside.programs import Program, samples
-from hexport.executorch.inside.qat import Data, measure_ranges, train
-from hexport.executorch.inside.stack import stack
+from hexport.executorch.lowering.inside import bias, ranges
+from hexport.executorch.lowering.inside.configs import Settled, make_quantizer
+from hexport.executorch.lowering.inside.programs import Program, samples
+from hexport.executorch.lowering.inside.qat import Data, measure_ranges, train
+from hexport.executorch.lowering.inside.stack import stack
 from hexport.executorch.lowering.options import Quantizing
 from hexport.executorch.lowering.requests import MethodRequest, QuantizeRequest
 from hexport.toolchain.serving import JobError

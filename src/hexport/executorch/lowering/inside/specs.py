@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hexport.executorch.inside.stack import stack
+from hexport.executorch.lowering.inside.stack import stack
 from hexport.executorch.lowering.options import Compiling, OpPackage
 from hexport.executorch.lowering.requests import QuantizeRequest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hexport.executorch.inside.stack import stack
+from hexport.executorch.lowering.inside.stack import stack
 
 _BROUGHT = ("quantized_decomposed::",)
 """Kernels in a library of the wheel that is loaded when a file needs it."""

@@ -1,0 +1,1 @@
+"""``build --format pte``: from a PyTorch model to a ``.pte`` that was run beside it."""

@@ -1,0 +1,214 @@
+"""PyTorch to a .pte by one command: the real ExecuTorch, and the simulator beside PyTorch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from click.testing import CliRunner, Result
+
+import hexport
+import torch_models
+from hexport.cli.build import command
+from hexport.cli.verify import command as verify_command
+from hexport.environments.record import Toolchain
+from hexport.errors import UsageError
+from hexport.executorch.building.samples import MOST_HELD, split_samples
+from hexport.executorch.lowering.failures import NotDelegated
+from hexport.executorch.lowering.options import LoweringOptions
+from hexport.executorch.pte.sidecar import find_sidecar
+from hexport.torch.factories import from_factory
+from hexport.torch.fixing import FixedModel, fix_sizes
+from hexport.verification.failures import NotVerifiable
+
+HERE = Path(torch_models.__file__)
+CHIP = "SM8650"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def toolchain(executorch: Toolchain) -> Iterator[Toolchain]:
+    """In force for every build here."""
+    return executorch  # type: ignore[return-value]
+
+
+def build(model: str, output: Path, *words: str) -> Result:
+    return CliRunner().invoke(
+        command,
+        [model, "-o", str(output), "--format", "pte", "--target", CHIP, *words],
+        standalone_mode=False,
+        catch_exceptions=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def cnn(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """With the samples that its factory brings, and no scheme."""
+    output = tmp_path_factory.mktemp("cnn") / "cnn.pte"
+    done = build(f"{HERE}:cnn", output, "--json", "--keep-quantised")
+    assert done.exit_code == 0, done.output
+    return output, json.loads(done.output)
+
+
+def test_one_command(cnn: tuple[Path, dict[str, Any]]) -> None:
+    output, document = cnn
+    verified = document["verified"]["forward"]
+    assert (document["met"], document["description"]["scheme"]) == (True, "16a8w")
+    assert verified["sqnr_db"] > 30
+    assert "gave no range" in verified["inputs"]
+    assert any("no --scheme was given" in note for note in document["description"]["notes"])
+    described = find_sidecar(output)
+    assert described is not None
+    (method,) = described.methods
+    assert (method.program, method.program_sha256) == (f"{HERE}:cnn", "")
+    assert ([one.name for one in method.inputs], [one.name for one in method.outputs]) == (
+        ["image"],
+        ["logits"],
+    )
+    assert described.verified == {"forward": verified["sqnr_db"]}
+    assert output.with_name("cnn.qdq.pt2").is_file()
+    assert sorted(path.name for path in output.parent.iterdir()) == ["cnn.pte", "cnn.pte.json", "cnn.qdq.pt2"]
+
+
+def test_code_is_run_only_when_it_is_named(cnn: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    output, _ = cnn
+    with pytest.raises(NotVerifiable, match="which is code"):
+        hexport.verify(output)
+    np.savez(tmp_path / "in.npz", image=np.stack([one.numpy() for one in torch_models.images(2)]))
+    done = CliRunner().invoke(
+        verify_command,
+        [str(output), "--program", f"{HERE}:cnn", "--inputs", str(tmp_path / "in.npz"), "--json"],
+        standalone_mode=False,
+        catch_exceptions=False,
+    )
+    document = json.loads(done.output)
+    assert document["passed"]
+    assert document["outputs"][0]["sqnr_db"] > 30
+    assert document["qdq_outputs"]
+    with pytest.raises(UsageError, match="cannot be"):
+        hexport.verify(output, program=f"{HERE}:encoder")
+
+
+def test_the_smallest_scheme_that_is_close_enough(tmp_path: Path) -> None:
+    module, example, extras = torch_models.cnn()
+    done = hexport.build_pte(
+        hexport.torch.TorchModel(module, example, **extras),
+        output=tmp_path / "m.pte",
+        target=CHIP,
+        scheme="auto",
+        min_sqnr=45,
+    )
+    assert done.met
+    assert list(done.tried)[-1] == done.lowered.description.scheme == "16a8w"
+    assert done.tried["8a8w"] < 45 <= done.tried["16a8w"]
+
+
+def test_a_goal_that_is_missed_is_exit_1_and_the_file_is_there(tmp_path: Path) -> None:
+    module, example, _ = torch_models.cnn()
+    done = hexport.build_pte(module, example, output=tmp_path / "m.pte", target=CHIP, min_sqnr=150)
+    assert not done.met
+    assert (tmp_path / "m.pte").is_file()
+    assert any("no samples" in note for note in done.lowered.notes)
+
+
+def test_methods_by_the_names_of_dims(tmp_path: Path) -> None:
+    done = build(
+        f"{HERE}:encoder",
+        tmp_path / "m.pte",
+        "--json",
+        "--method",
+        "short:batch=1;seq=4",
+        "--method",
+        "long:ids=1x8",
+    )
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.output)
+    assert {name: one["sqnr_db"] > 30 for name, one in document["verified"].items()} == {
+        "short": True,
+        "long": True,
+    }
+    sizes = {one["name"]: one["inputs"][0]["shape"] for one in document["description"]["methods"]}
+    assert sizes == {"short": [1, 4], "long": [1, 8]}
+
+
+def test_what_stays_on_the_cpu_is_told_with_its_module(tmp_path: Path) -> None:
+    class Inner(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.erf(x)
+
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), Inner(), torch.nn.Linear(8, 8))
+    with pytest.raises(NotDelegated) as refused:
+        hexport.build_pte(
+            module,
+            (torch.randn(2, 8),),
+            output=tmp_path / "m.pte",
+            target=CHIP,
+            options=LoweringOptions(allow_cpu=False),
+        )
+    assert "aten.erf" in refused.value.why
+    assert "in 1" in refused.value.why
+    assert __file__ in refused.value.why or Path(__file__).name in refused.value.why
+    assert refused.value.next
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("model", "output", "words", "said"),
+    [
+        ("model.onnx", "m.pte", (), "takes PyTorch models"),
+        ("zoo:magika", "m.pte", (), "takes PyTorch models"),
+        (f"{HERE}:cnn", "m.onnx", (), "no name of a .pte"),
+        (f"{HERE}:cnn", "m.pte", ("--target", "SM8550"), "one chip"),
+        (f"{HERE}:cnn", "m.pte", ("--bucket", "seq=4"), "--bucket is not for --format pte"),
+        (f"{HERE}:cnn", "m.pte", ("--effort", "high"), "--effort is not for --format pte"),
+        (f"{HERE}:cnn", "m.pte", ("--dim", "seq=4"), "cannot be"),
+        (f"{HERE}:cnn", "none/m.pte", (), "cannot be written"),
+    ],
+)
+def test_what_does_not_go_together(
+    model: str, output: str, words: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        build(model, tmp_path / output, *words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_of_the_other_format(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--saver is an option of --format pte"):
+        CliRunner().invoke(
+            command,
+            [f"{HERE}:cnn", "-o", str(tmp_path / "p"), "--target", CHIP, "--saver"],
+            standalone_mode=False,
+            catch_exceptions=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def fixed() -> FixedModel:
+    return fix_sizes(from_factory("torch_models:cnn"))
+
+
+@pytest.mark.parametrize(("count", "held", "fit"), [(2, 2, 2), (6, 1, 5), (40, MOST_HELD, 40 - MOST_HELD)])
+def test_samples_are_held_back(count: int, held: int, fit: int, fixed: FixedModel) -> None:
+    """The last ones; of few samples none, which is told."""
+    samples = [{"image": image.numpy()} for image in torch_models.images(count)]
+    found = split_samples(fixed, samples, None, None)
+    assert (len(found.held), len(list(found.fit() if callable(found.fit) else found.fit))) == (held, fit)  # type: ignore[call-overload]
+    assert np.array_equal(found.held[-1]["image"], samples[-1]["image"])
+    assert ("too few" in found.origin) == (count < 4)
+
+
+def test_without_samples_the_example_has_to_do(fixed: FixedModel) -> None:
+    found = split_samples(fixed, None, None, None)
+    assert (found.fit, len(found.held), "example" in found.origin) == (None, 1, True)
+    blank = fix_sizes(hexport.torch.TorchModel(torch.nn.Linear(4, 2), (torch.zeros(1, 4),)))
+    random = split_samples(blank, None, None, None)
+    assert "random" in random.origin
+    assert random.held[0]["input"].any()
