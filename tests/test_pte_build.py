@@ -25,6 +25,7 @@ from hexport.executorch.building.samples import MOST_HELD, split_samples
 from hexport.executorch.lowering.failures import NotDelegated
 from hexport.executorch.lowering.options import LoweringOptions
 from hexport.executorch.pte.sidecar import find_sidecar
+from hexport.preparation.samples import BadSamples
 from hexport.torch.factories import from_factory
 from hexport.torch.fixing import FixedModel, fix_sizes
 from hexport.verification.failures import NotVerifiable
@@ -96,18 +97,16 @@ def test_code_is_run_only_when_it_is_named(cnn: tuple[Path, dict[str, Any]], tmp
         hexport.verify(output, program=f"{HERE}:encoder")
 
 
-def test_the_smallest_scheme_that_is_close_enough(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("goal", "scheme"), [(20, "8a8w"), (200, "fp16")])
+def test_auto_takes_the_smallest_that_is_close_enough(goal: float, scheme: str, tmp_path: Path) -> None:
+    """Or the closest, if none is."""
     module, example, extras = torch_models.cnn()
-    done = hexport.build_pte(
-        hexport.torch.TorchModel(module, example, **extras),
-        output=tmp_path / "m.pte",
-        target=CHIP,
-        scheme="auto",
-        min_sqnr=45,
-    )
-    assert done.met
-    assert list(done.tried)[-1] == done.lowered.description.scheme == "16a8w"
-    assert done.tried["8a8w"] < 45 <= done.tried["16a8w"]
+    model = hexport.torch.TorchModel(module, example, **extras)
+    done = hexport.build_pte(model, output=tmp_path / "m.pte", target=CHIP, scheme="auto", min_sqnr=goal)
+    assert (done.lowered.description.scheme, done.met) == (scheme, goal < 100)
+    if not done.met:
+        assert set(done.tried) == {"8a8w", "16a8w", "fp16"}
+        assert max(done.tried, key=lambda one: done.tried[one]) == scheme
 
 
 def test_a_goal_that_is_missed_is_exit_1_and_the_file_is_there(tmp_path: Path) -> None:
@@ -212,3 +211,17 @@ def test_without_samples_the_example_has_to_do(fixed: FixedModel) -> None:
     random = split_samples(blank, None, None, None)
     assert "random" in random.origin
     assert random.held[0]["input"].any()
+
+
+def test_float_needs_no_samples_of_the_model(tmp_path: Path) -> None:
+    """It brings those of one size, and is lowered for another."""
+    model = hexport.torch.TorchModel(
+        torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()),
+        (torch.randn(2, 4),),
+        dynamic_shapes=({0: "rows"},),
+        calibration=[(torch.randn(2, 4),)] * 3,
+    )
+    done = hexport.build_pte(model, output=tmp_path / "m.pte", target=CHIP, scheme="fp16", dims={"rows": 3})
+    assert "do not fit" in done.verified["forward"].origin
+    with pytest.raises(BadSamples):
+        hexport.build_pte(model, output=tmp_path / "n.pte", target=CHIP, scheme="8a8w", dims={"rows": 3})

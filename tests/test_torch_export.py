@@ -114,6 +114,19 @@ def test_recurrent_layers_stay_whole() -> None:
     assert_same(expected, answers(found.path, {"x": x}))
 
 
+def test_layers_after_a_recurrent_one_know_its_length() -> None:
+    """torch would write the steps out when it infers shapes, and take the length for a number."""
+    torch.manual_seed(0)
+    shapes = {"dynamic_shapes": {"x": {1: "time"}}}
+    found = export(describe(torch_models.Tagger().eval(), torch.randn(1, 10, 4), shapes, "tagger"))
+    graph = read(found.path).graph
+    assert (graph.inputs["x"].shape, graph.outputs["output"].shape) == ((1, "time", 4), (1, "time", 3))
+    assert any("time=11" in note for note in found.notes)
+    # And torch is left as it was.
+    steps = torch._decomp.decomposition_table[torch.ops.aten.gru.input]
+    assert steps.__module__.startswith("torch")
+
+
 def test_shared_weights_dicts_and_branches() -> None:
     torch.manual_seed(0)
     module = torch_models.Shared().eval()

@@ -75,6 +75,19 @@ class Recurrent(nn.Module):
         return self.rnn(x)[0], last, cell
 
 
+class Tagger(nn.Module):
+    """A layer after a recurrent one, for every step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(4, 5, num_layers=2, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(10, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(torch.tanh(self.gru(x)[0]))
+        return scores
+
+
 class Shared(nn.Module):
     """One layer that is called twice, a weight that two layers have, and an input that is given back."""
 

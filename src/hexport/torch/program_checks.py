@@ -25,10 +25,17 @@ _OPERATORS = re.compile(
     r"|torch\.(sym_\w+|_sym_sqrt)|math\.\w+"
     r"|_operator\.(add|sub|mul|floordiv|truediv|mod|pow|neg|pos|abs|eq|ne|lt|le|gt|ge|and_|or_|xor|not_|getitem)"
 )
-_OF_FILES = re.compile(r"torch\.ops\.aten\.from_file\.\w+")
+_QUANTISING = re.compile(
+    r"torch\.ops\.quantized_decomposed\.\w+\.\w+"
+    r"|torch\.ops\.torchao\.(quantize_affine|dequantize_affine|choose_qparams_affine)\.\w+"
+)
+_OF_FILES = re.compile(r"torch\.ops\.aten\.(from_file|save)\.\w+")
+"""One maps any file, and the other, of TorchScript, writes one."""
 _NAME = re.compile(r"\w*")
 _PATH = re.compile(r"[\w.@]*")
 _KEY = re.compile(r"[\w .:-]*")
+_BY_NAME = frozenset(["tensor_values", "sym_int_values", "sym_bool_values", "sym_float_values"])
+"""What has names of the user's for keys."""
 _CONTAINERS = frozenset(
     ["builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict", "collections.namedtuple"]
 )
@@ -37,6 +44,8 @@ _IN_FORMULAS = (
     ast.Compare, ast.BoolOp, ast.operator, ast.unaryop, ast.cmpop, ast.boolop,
 )  # fmt: skip
 _IN_GUARDS = (*_IN_FORMULAS, ast.Subscript, ast.Attribute)
+_NEVER_IN_FORMULAS = re.compile(r"[\n\r\f\\#]")
+"""sympy joins lines before it evaluates them; what it reads must be what was read here."""
 _OF_TENSORS = frozenset(["size", "stride", "storage_offset", "ndim", "dim"])
 
 
@@ -60,20 +69,36 @@ def check_payload(config: Any) -> None:
         _match(re.compile(r"(weight|tensor)_\d+"), meta["path_name"], "the place of a weight")
 
 
-def check_program(program: Any) -> None:
-    """The graph and all that is said of it."""
+def check_program(program: Any, *, quantised: bool = False) -> frozenset[str]:
+    """The graph and all that is said of it; gives the operators that it calls.
+
+    ``quantised``: those that quantise may be among them.
+    """
+    operators = set()
     for key in program["range_constraints"]:
         _formula(key, _IN_FORMULAS)
     for guard in program.get("guards_code", ()):
         _formula(guard, _IN_GUARDS)
     for key, value in _pairs({k: v for k, v in program.items() if k != "guards_code"}):
-        _check(key, value)
+        if key == "target":
+            _operator(str(value), quantised)
+            operators.add(str(value))
+        else:
+            _check(key, value)
+    return frozenset(operators)
+
+
+def _operator(name: str, quantised: bool) -> None:
+    plain = _OPERATORS.fullmatch(name) and not _OF_FILES.fullmatch(name)
+    if not plain and not (quantised and _QUANTISING.fullmatch(name)):
+        raise Suspicious(f"it calls {name[:80]}, which is no operator of a plain graph")
 
 
 def _check(key: str, value: Any) -> None:
-    if key == "target":
-        if not _OPERATORS.fullmatch(str(value)) or _OF_FILES.fullmatch(str(value)):
-            raise Suspicious(f"it calls {str(value)[:80]}, which is no operator of a plain graph")
+    if key == "inputs":
+        _constants(value)
+    elif key == "constant_input":
+        _constants([value["value"]])
     elif key == "expr_str":
         _formula(value, _IN_FORMULAS)
     elif key in ("name", "as_name"):
@@ -82,7 +107,7 @@ def _check(key: str, value: Any) -> None:
         _match(_PATH, value, "the name of a weight")
     elif key in ("in_spec", "out_spec"):
         _container(json.loads(value)[1])
-    elif key in ("tensor_values", "sym_int_values", "sym_bool_values", "sym_float_values"):
+    elif key in _BY_NAME:
         for name in value:
             _match(_NAME, name, "a name")
     elif key == "forward_arg_names":
@@ -92,13 +117,21 @@ def _check(key: str, value: Any) -> None:
         raise Suspicious(f"it holds an object of a class of its own ({key})")
 
 
+def _constants(inputs: Any) -> None:
+    """Inputs that were fixed: torch writes a text among them into the code of guards, as it is."""
+    for argument in inputs:
+        for value in argument.values():
+            if isinstance(value, str):
+                _match(_KEY, value, "an input")
+
+
 def _pairs(thing: Any) -> Iterator[tuple[str, Any]]:
-    """Every key with its value, at any depth. ``metadata`` only describes: traces of the source, paths."""
+    """Every key of torch's with its value, at any depth; tensors may be named like these keys."""
     if isinstance(thing, Mapping):
         for key, value in thing.items():
             yield key, value
-            if key != "metadata":
-                yield from _pairs(value)
+            named = key in _BY_NAME and isinstance(value, Mapping)
+            yield from _pairs(list(value.values()) if named else value)
     elif isinstance(thing, list):
         for item in thing:
             yield from _pairs(item)
@@ -128,20 +161,22 @@ def _formula(text: Any, allowed: tuple[type[ast.AST], ...]) -> None:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         raise Suspicious(f"{said!r} is no formula") from error
-    for node in ast.walk(tree):
-        fine = isinstance(node, allowed)
-        if isinstance(node, ast.Name):
-            fine = not node.id.startswith("_")
-        elif isinstance(node, ast.Attribute):
-            fine = node.attr in _OF_TENSORS
-        elif isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
-            fine = isinstance(node.value, str) and bool(_KEY.fullmatch(node.value))
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            fine = node.func.id[
-                :1
-            ].isupper()  # sympy's and torch's functions of sizes; no built-in has a capital
-        if not fine:
-            raise Suspicious(f"{said!r} is more than a formula")
+    fine = not _NEVER_IN_FORMULAS.search(text)
+    if not fine or not all(_plain(node, allowed) for node in ast.walk(tree)):
+        raise Suspicious(f"{said!r} is more than a formula")
+
+
+def _plain(node: ast.AST, allowed: tuple[type[ast.AST], ...]) -> bool:
+    if isinstance(node, ast.Name):
+        return not node.id.startswith("_")
+    if isinstance(node, ast.Attribute):
+        return isinstance(node, allowed) and node.attr in _OF_TENSORS
+    if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
+        return isinstance(node.value, str) and bool(_KEY.fullmatch(node.value))
+    if isinstance(node, ast.Call) and not isinstance(node.func, ast.Attribute):
+        # sympy's and torch's functions of sizes; no built-in has a capital
+        return isinstance(node.func, ast.Name) and node.func.id[:1].isupper()
+    return isinstance(node, allowed)
 
 
 def _match(form: re.Pattern[str], value: Any, what: str) -> None:

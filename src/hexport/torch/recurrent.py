@@ -56,19 +56,26 @@ def whole_layers() -> Iterator[None]:
     import torch
 
     key = torch._C.DispatchKey.CompositeImplicitAutograd
-    ops = {name: getattr(torch.ops.aten, name).input for name in KINDS}
-    before = {name: op.py_kernels.get(key) for name, op in ops.items()}
-    try:
-        for name, op in ops.items():
-            op.py_kernels[key] = _lstm_shapes if name == "lstm" else _shapes
+    # Fake tensors look here first, and would write every step out.
+    table = torch._decomp.decomposition_table
+    with contextlib.ExitStack() as after:
+        for name in KINDS:
+            op = getattr(torch.ops.aten, name).input
+            shapes = _lstm_shapes if name == "lstm" else _shapes
+            after.callback(op._dispatch_cache.clear)
+            _put(op.py_kernels, key, shapes, after)
+            _put(table, op, shapes, after)
             op._dispatch_cache.clear()
         yield
-    finally:
-        for name, op in ops.items():
-            op.py_kernels.pop(key, None)
-            if before[name] is not None:
-                op.py_kernels[key] = before[name]
-            op._dispatch_cache.clear()
+
+
+def _put(table: Any, key: Any, value: Any, after: contextlib.ExitStack) -> None:
+    """For a while; what was there comes back."""
+    if key in table:
+        after.callback(table.__setitem__, key, table[key])
+    else:
+        after.callback(table.pop, key, None)
+    table[key] = value
 
 
 def _shapes(x: Any, hx: Any, *rest: Any) -> tuple[Any, Any]:

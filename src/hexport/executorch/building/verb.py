@@ -23,6 +23,7 @@ from hexport.executorch.lowering.verb import Source, lower
 from hexport.executorch.pte.sidecar import Method, file_sha256, write_sidecar
 from hexport.executorch.running.loading import load_pte
 from hexport.observe.decibels import finite
+from hexport.preparation.samples import BadSamples
 from hexport.quantization.metric import find_metric
 from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
@@ -105,7 +106,14 @@ def build_pte(
         sizes = methods or {FORWARD: dict(dims or {})}
         parts = [
             _part(
-                name, description, wanted, folder, (method_calib or {}).get(name, calib), preprocess, samples
+                name,
+                description,
+                wanted,
+                folder,
+                (method_calib or {}).get(name, calib),
+                preprocess,
+                samples,
+                in_float=scheme == FLOAT,
             )
             for name, wanted in sizes.items()
         ]
@@ -172,12 +180,22 @@ def _part(
     calib: object,
     preprocess: Path | None,
     limit: int | None,
+    *,
+    in_float: bool,
 ) -> _Part:
     fixed = fix_sizes(model, sizes)
     program = folder / f"{name}.pt2"
     fixed.save(program)
     given = calib if calib is not None else fixed.calibration
-    return _Part(name, fixed, program, split_samples(fixed, given, preprocess, limit))
+    try:
+        found = split_samples(fixed, given, preprocess, limit)
+    except BadSamples as error:
+        if calib is not None or not in_float:
+            raise
+        # Nothing needs them: a model brings samples of one size, and may be lowered for another.
+        alone = split_samples(fixed, None, None, None)
+        found = replace(alone, origin=f"{alone.origin} (its samples do not fit: {error.what})")
+    return _Part(name, fixed, program, found)
 
 
 def _schemes(

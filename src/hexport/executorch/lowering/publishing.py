@@ -30,7 +30,7 @@ class Made:
             raise UsageError("the Saver backend recorded nothing", next="keep the log with --native-log FILE")
         shutil.move(folder, saver)
         size = sum(file.stat().st_size for file in saver.rglob("*") if file.is_file())
-        note = f"calls of QNN were recorded in {saver}; no .pte results from that"
+        note = f"calls of QNN were recorded in {saver.name}; no .pte results from that"
         description = replace(self.description, notes=(note, *self.description.notes))
         return Lowered(saver, description, size, self.seconds, self.reply.seconds, {}, compiled=False)
 

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from hexport.executorch.lowering.calling import call
-from hexport.executorch.lowering.requests import MODULE
-from hexport.executorch.lowering.sdk import lowering_interpreter, qnn_title
+from hexport.executorch.lowering.requests import MODULE, QuantizeRequest
+from hexport.executorch.lowering.sdk import lowering_interpreter, qnn_title, try_sdk
 from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import JobFailed, Limits, Worker, WorkerError
 from hexport.toolchain.kept_log import keep_logs
@@ -25,6 +25,7 @@ class Session:
         self.interpreter = lowering_interpreter(toolchain, qnn_sdk)
         self.qnn = qnn_title(self.interpreter, qnn_sdk)
         self._limits = limits
+        self._untried = qnn_sdk
         self._open = ExitStack()
         self._worker: Worker | None = None
         self._folder = self._open.enter_context(temporary_folder())
@@ -33,6 +34,12 @@ class Session:
     def log(self) -> Path:
         """Where the worker's native code says what it says."""
         return self._folder / "native.log"
+
+    def try_sdk(self, request: QuantizeRequest) -> None:
+        """Whether the user's own SDK works, asked once, before any work is done with it."""
+        if self._untried is not None:
+            try_sdk(self.interpreter, self._untried, request, self._limits)
+            self._untried = None
 
     def call(self, job: str, request: object) -> dict[str, Any]:
         """Run a job; what it fails with in words becomes what it is."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from hexport.executorch.lowering.requests import (
     QuantizeRequest,
 )
 from hexport.executorch.lowering.samples import Calibration, Shapes, write_calibration
-from hexport.executorch.lowering.sdk import try_sdk
 from hexport.executorch.lowering.session import Session
 from hexport.executorch.lowering.training import Training
 from hexport.executorch.pte.failures import ProgramUnusable
@@ -95,7 +94,9 @@ def lower(
         scheme, chip.name, soc.htp_arch, chip.fp16, tuple(overrides), _from_here(training), (str(Path.cwd()),)
     )
     tell = say or _unheard
-    with _session(session, toolchain, qnn_sdk, quantize, limits) as held, temporary_folder() as folder:
+    own = nullcontext(session) if session is not None else Session(toolchain, qnn_sdk, limits)
+    with own as held, temporary_folder() as folder:
+        held.try_sdk(quantize)
         with held.kept_log(native_log):
             methods, kept = _described(held, sources, scheme, folder, preprocess, limit, tell)
             paths = {name: str(folder / f"{number}.pt2") for number, name in enumerate(sources)}
@@ -210,24 +211,6 @@ def _renamed(method: Method, source: Source) -> Method:
         inputs=named(method.inputs, source.input_names),
         outputs=named(method.outputs, source.output_names),
     )
-
-
-@contextmanager
-def _session(
-    given: Session | None,
-    toolchain: str | None,
-    qnn_sdk: Path | None,
-    quantize: QuantizeRequest,
-    limits: Limits | None,
-) -> Iterator[Session]:
-    """The one that was given, or one for this lowering only."""
-    if given is not None:
-        yield given
-        return
-    with Session(toolchain, qnn_sdk, limits) as session:
-        if qnn_sdk is not None:
-            try_sdk(session.interpreter, qnn_sdk, quantize, limits)
-        yield session
 
 
 def _unheard(_: str) -> None:

@@ -6,31 +6,22 @@ Runs in a child process.
 from __future__ import annotations
 
 import importlib
-import os
 import time
-import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from hexport.backend.requests import SampleFiles
 from hexport.executorch.verification.requests import ProgramReply, ProgramRequest
 from hexport.records import from_plain, to_plain
 from hexport.toolchain.serving import JobError, serve
-
-_QUANTISING = "torch.ao.quantization.fx._decomposed"
-_MORE_QUANTISING = "torchao.quantization.pt2e.quantize_pt2e"
-"""Where operators that quantise are declared, which a quantised program calls by name. The second takes long
-to import, and few programs need it."""
+from hexport.torch.program_reading import UNREADABLE, read_program
 
 
 def run_program(arguments: dict[str, Any]) -> dict[str, Any]:
     """Every sample through the program; the results are written in their order."""
     request = from_plain(ProgramRequest, arguments)
-    # Nothing of a model file is executed: torch.export would unpickle some parts of one.
-    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
     torch = importlib.import_module("torch")
-    program = _load(torch, request.program)
+    program = _load(request.program)
     module = program.module()
     started = time.perf_counter()
     for number in range(request.samples.count):
@@ -39,27 +30,11 @@ def run_program(arguments: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _load(torch: Any, path: str) -> Any:
-    archive = importlib.import_module("torch.export.pt2_archive._package")
-    archive.pickle = SimpleNamespace(loads=_refuse)  # type: ignore[attr-defined]
-    torch._C._pickle_load_obj = _refuse
-    failures = []
-    for declaring in (_QUANTISING, _MORE_QUANTISING) if zipfile.is_zipfile(path) else ():
-        importlib.import_module(declaring)
-        try:
-            return torch.export.load(path)
-        except JobError:
-            raise
-        except Exception as error:  # noqa: BLE001 - each of torch's layers has errors of its own
-            failures.append(error)
-    why = f"{type(failures[-1]).__name__}: {failures[-1]}" if failures else "it is no archive of torch.export"
-    raise JobError("ProgramUnreadable", why)
-
-
-def _refuse(*_: object) -> Any:
-    raise JobError(
-        "ProgramUnreadable", "it holds objects of Python's own, which loading would have to execute"
-    )
+def _load(path: str) -> Any:
+    try:
+        return read_program(Path(path).read_bytes(), quantised=True).program
+    except (OSError, *UNREADABLE) as error:
+        raise JobError("ProgramUnreadable", str(error)) from error
 
 
 def _run_sample(torch: Any, program: Any, module: Any, request: ProgramRequest, number: int) -> None:

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from hexport.executorch.lowering.inside.stack import stack
 from hexport.executorch.lowering.requests import InputDims, MethodRequest
 from hexport.executorch.pte.sidecar import TensorSpec
 from hexport.toolchain.serving import JobError
+from hexport.torch.program_reading import UNREADABLE, read_program
 
 _SELF = re.compile(r"^L\['self'\]\.?|@\d+")
 """torch.export's own word for the model, and its count of calls of a module that is called more than once."""
@@ -33,22 +33,11 @@ class Program:
 
 def load(path: str) -> Any:
     """The program in a file; whatever in it would have to be executed is refused."""
-    torch = stack().torch
-    archive = importlib.import_module("torch.export.pt2_archive._package")
-    archive.pickle = SimpleNamespace(loads=_refuse)  # type: ignore[attr-defined]
-    torch._C._pickle_load_obj = _refuse
+    stack()  # torch comes from there, in the order that does not crash
     try:
-        return torch.export.load(path)
-    except JobError:
-        raise
-    except Exception as error:
-        raise JobError("ProgramUnreadable", f"{type(error).__name__}: {error}") from error
-
-
-def _refuse(*_: object) -> Any:
-    raise JobError(
-        "ProgramUnreadable", "it holds objects of Python's own, which loading would have to execute"
-    )
+        return read_program(Path(path).read_bytes(), quantised=True).program
+    except (OSError, *UNREADABLE) as error:
+        raise JobError("ProgramUnreadable", str(error)) from error
 
 
 def declared_inputs(exported: Any) -> tuple[InputDims, ...]:
