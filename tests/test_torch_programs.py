@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import pickle
@@ -25,6 +26,7 @@ from hexport.torch.factories import from_factory
 from hexport.torch.failures import ProgramRefused
 from hexport.torch.fixing import fix_sizes
 from hexport.torch.program_file import from_program_file
+from hexport.torch.program_reading import read_program
 from hexport.torch.quiet import quiet
 from hexport.zoo.models import locate
 
@@ -104,8 +106,8 @@ def _pickled(path: Path) -> bytes:
     return buffer.getvalue()
 
 
-def _node(edit: Callable[[Any], None]) -> Callable[[Any], None]:
-    return lambda document: edit(document["graph_module"]["graph"]["nodes"][1])
+def calls(operator: str) -> Callable[[Any], None]:
+    return lambda document: document["graph_module"]["graph"]["nodes"][1].update(target=operator)
 
 
 def attacks(place: Path) -> dict[str, tuple[Callable[[str, bytes], bytes | None], list[Any]]]:
@@ -154,6 +156,28 @@ def attacks(place: Path) -> dict[str, tuple[Callable[[str, bytes], bytes | None]
     def guard(document: Any) -> None:
         document["guards_code"] = [code]
 
+    def fixed_input(kind: str) -> Callable[[Any], None]:
+        """torch writes it between quotes, into the code of a guard."""
+
+        def change(document: Any) -> None:
+            document["graph_module"]["graph"]["inputs"][-1] = {kind: f"' or {code} or '"}
+
+        return change
+
+    def size_named_metadata(document: Any) -> None:
+        formula(document)
+        name = next(iter(document["graph_module"]["graph"]["sym_int_values"]))
+        text = json.dumps(document).replace(f'"{name}"', '"metadata"')
+        document.clear()
+        document.update(json.loads(text))
+
+    def called(formula: str) -> Callable[[Any], None]:
+        def change(document: Any) -> None:
+            sizes = document["graph_module"]["graph"]["sym_int_values"]
+            next(iter(sizes.values()))["as_expr"]["expr_str"] = formula
+
+        return change
+
     model = "models/model.json"
     plain: Callable[[str, bytes], bytes] = lambda _, data: data  # noqa: E731
     return {
@@ -168,11 +192,15 @@ def attacks(place: Path) -> dict[str, tuple[Callable[[str, bytes], bytes | None]
         "library": (plain, [("data/aotinductor/model/x.so", b"code")]),
         "formula": (in_json(model, formula), []),
         "guard": (in_json(model, guard), []),
-        "operator": (in_json(model, _node(lambda node: node.update(target="torch.os.system"))), []),
-        "file": (
-            in_json(model, _node(lambda node: node.update(target="torch.ops.aten.from_file.default"))),
-            [],
-        ),
+        "text": (in_json(model, fixed_input("as_string")), []),
+        "number": (in_json(model, fixed_input("as_int")), []),
+        "metadata": (in_json(model, size_named_metadata), []),
+        "called": (in_json(model, called(f"(open or A)('{TARGET}', 'w')")), []),
+        "lines": (in_json(model, called("Max(s0,\n s1)")), []),
+        "operator": (in_json(model, calls("torch.os.system")), []),
+        "file": (in_json(model, calls("torch.ops.aten.from_file.default")), []),
+        "writing": (in_json(model, calls("torch.ops.aten.save.default")), []),
+        "stranger": (in_json(model, calls("torch.ops.torchao.quantize_affine.default")), []),
         "name": (in_json(model, name_of_input), []),
         "container": (in_json(model, container), []),
         "key": (in_json(model, key_in_container), []),
@@ -191,6 +219,14 @@ def test_what_would_run_is_refused(program: Path, tmp_path: Path, kind: str) -> 
     assert not place.exists()
 
 
+def run_by_torch(path: Path) -> None:
+    """Without guards of its own, so that what it does is not their doing; whatever it fails with."""
+    with quiet(), contextlib.suppress(Exception):
+        loaded = torch.export.load(path)
+        loaded._guards_code = []
+        loaded.module()(*loaded.example_inputs[0])
+
+
 def test_the_attack_is_real(program: Path, tmp_path: Path) -> None:
     """The instrument itself: a copy is good, and torch alone runs what is in an altered one."""
     copy = altered(program, tmp_path / "good.pt2", lambda _, data: data)
@@ -202,6 +238,67 @@ def test_the_attack_is_real(program: Path, tmp_path: Path) -> None:
         with pytest.raises(Exception):  # noqa: B017, PT011 - whatever comes after
             loaded.module()(*loaded.example_inputs[0])
     assert place.exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "dims"),
+    [
+        ("text", "add", None),
+        ("number", "add", None),
+        ("called", "cut", {0: torch.export.Dim.DYNAMIC}),
+        ("metadata", "cut", {0: torch.export.Dim.DYNAMIC}),
+    ],
+)
+def test_what_hides_is_real(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, mode: str, dims: Any
+) -> None:
+    """Attacks that need no guard and call nothing by its name."""
+
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor, mode: str) -> torch.Tensor:
+            return x + 1 if mode == "add" else x.flatten()[: x.shape[0] // 2]
+
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / TARGET
+    captured = torch.export.export(Net(), (torch.ones(4, 2), mode), dynamic_shapes={"x": dims, "mode": None})
+    torch.export.save(captured, tmp_path / "net.pt2")
+    change, more = attacks(place)[kind]
+    bad = altered(tmp_path / "net.pt2", tmp_path / "bad.pt2", change, *more)
+    run_by_torch(bad)
+    assert place.exists()
+    place.unlink()
+    with pytest.raises(ProgramRefused, match="is refused"):
+        from_program_file(bad)
+    assert not place.exists()
+
+
+def test_tensors_may_be_named_like_what_torch_writes(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def forward(
+            self, inputs: torch.Tensor, target: torch.Tensor, name: torch.Tensor, metadata: torch.Tensor
+        ) -> torch.Tensor:
+            return inputs + target * name - metadata
+
+    torch.export.save(torch.export.export(Net(), (torch.ones(2),) * 4), tmp_path / "named.pt2")
+    found = from_program_file(tmp_path / "named.pt2")
+    assert list(found.example) == ["inputs", "target", "name", "metadata"]
+
+
+def test_what_a_program_was_captured_for_is_kept(tmp_path: Path) -> None:
+    """Its guards compare sizes; without them it would take the branch for even sizes at odd ones."""
+
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if x.shape[0] % 2 == 0 else x * 3
+
+    captured = torch.export.export(
+        Net(), (torch.ones(4),), dynamic_shapes={"x": {0: torch.export.Dim.DYNAMIC}}
+    )
+    torch.export.save(captured, tmp_path / "even.pt2")
+    loaded = read_program((tmp_path / "even.pt2").read_bytes()).program.module()
+    assert loaded(torch.ones(6)).tolist() == [2.0] * 6
+    with pytest.raises(AssertionError, match="% 2 == 0"):
+        loaded(torch.ones(5))
 
 
 def test_damaged_files(program: Path, tmp_path: Path) -> None:

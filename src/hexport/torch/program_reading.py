@@ -67,11 +67,9 @@ def read_program(data: bytes, *, quantised: bool = False) -> ReadProgram:
     Raises Suspicious, Damaged or Unloadable, each with its reason.
     """
     operators, names = _checked(data, quantised)
-    program = _load(data, _quantising(operators))
-    # They were checked, and would be turned into code all the same.
-    if hasattr(program, "_guards_code"):
-        program._guards_code = []
-    return ReadProgram(program, names)
+    # Its guards stay: they were found to compare sizes and no more, and without them a program that was
+    # captured for even sizes gives wrong numbers for odd ones, without a word.
+    return ReadProgram(_load(data, _quantising(operators)), names)
 
 
 def _checked(data: bytes, quantised: bool) -> tuple[frozenset[str], dict[str, Any]]:

@@ -21,8 +21,7 @@ def run_program(arguments: dict[str, Any]) -> dict[str, Any]:
     """Every sample through the program; the results are written in their order."""
     request = from_plain(ProgramRequest, arguments)
     torch = importlib.import_module("torch")
-    program = _load(request.program)
-    module = program.module()
+    program, module = _load(request.program)
     started = time.perf_counter()
     for number in range(request.samples.count):
         _run_sample(torch, program, module, request, number)
@@ -30,11 +29,16 @@ def run_program(arguments: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _load(path: str) -> Any:
+def _load(path: str) -> tuple[Any, Any]:
+    """The program, and what runs it."""
     try:
-        return read_program(Path(path).read_bytes(), quantised=True).program
+        program = read_program(Path(path).read_bytes(), quantised=True).program
     except (OSError, *UNREADABLE) as error:
         raise JobError("ProgramUnreadable", str(error)) from error
+    try:
+        return program, program.module()
+    except Exception as error:
+        raise JobError("ProgramUnreadable", f"{type(error).__name__}: {error}") from error
 
 
 def _run_sample(torch: Any, program: Any, module: Any, request: ProgramRequest, number: int) -> None:
