@@ -25,6 +25,7 @@ from hexport.compiling.verb import compile_models
 from hexport.errors import UsageError
 from hexport.faultfinding.bug_report import debug_record
 from hexport.model.soundness import UnusableGraph
+from hexport.observe.check import check
 
 HERE = "linux-x86_64"
 CPU_PIN = '{"op_type": {"Relu": "cpu"}}'
@@ -214,6 +215,18 @@ def test_a_model_with_an_operator_of_its_own_is_compiled(tmp_path: Path) -> None
     x = np.random.default_rng(0).normal(size=(4, 16)).astype(np.float32)
     weight = onnx.numpy_helper.to_array(onnx.load(model).graph.initializer[0])
     np.testing.assert_allclose(plain.run(None, {"x": x})[0], 2 * (x @ weight), rtol=1e-5)
+
+
+@buildable
+def test_it_is_checked_too(tmp_path: Path) -> None:
+    model = small.save(custom.with_twice(), tmp_path / "m.onnx")
+    twice = custom.build(custom.TWICE, tmp_path, "twice")
+    verdict = check(model, target="SM8650", custom_ops=[twice], options={"vtcm_mb": "4"})
+    assert [(node.name, node.cause) for node in verdict.cpu_nodes] == [("twice", "custom-op")]
+    with pytest.raises(InvalidOption, match="vtcm"):
+        check(model, target="SM8650", custom_ops=[twice], options={"vtcm": "4"})
+    with pytest.raises(UsageError, match="check sets it itself"):
+        check(model, target="SM8650", options={"soc_model": "57"})
 
 
 @buildable

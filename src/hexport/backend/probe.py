@@ -15,6 +15,7 @@ from hexport import facts
 from hexport.backend import failures
 from hexport.backend.calling import MODULE, PROVIDER, call, cure
 from hexport.backend.context_binary import ContextBinary, ContextReply, ContextRequest
+from hexport.backend.custom_ops import use_custom_ops
 from hexport.backend.native_log import NativeLog, read_native_log
 from hexport.backend.op_trace import OpTrace
 from hexport.backend.options import validate_options
@@ -71,6 +72,7 @@ def probe(
     samples: Sequence[Sample] = (),
     limits: Limits | None = None,
     options: Mapping[str, str] | None = None,
+    custom_ops: Sequence[str] = (),
 ) -> Evidence:
     """Compile ``staged`` for ``where``, run it on ``samples``, and collect every piece of evidence.
 
@@ -83,6 +85,7 @@ def probe(
     request = _request(staged, where, workdir, options or {}, files)
     notes: list[str] = []
     with Worker(MODULE, log, limits=limits) as worker:
+        use_custom_ops(worker, custom_ops)
         types = infer_types(worker, staged, notes)
         try:
             reply = _create(worker, request)
@@ -91,7 +94,7 @@ def probe(
             if not request.session_options:
                 raise
             # Writing the context fails for some models that compile: names twice in an If's or Loop's body.
-            reply, contexts = _create_without_context(request, log, limits, error), ()
+            reply, contexts = _create_without_context(request, custom_ops, log, limits, error), ()
             notes.append(f"the model compiles, but its context could not be saved: {error.why or error.what}")
     native = read_native_log(log)
     _refuse_pretence(where, reply, native, workdir, log)
@@ -138,10 +141,11 @@ def _create(worker: Worker, request: SessionRequest) -> SessionReply:
 
 
 def _create_without_context(
-    request: SessionRequest, log: Path, limits: Limits, first: WorkerError
+    request: SessionRequest, custom_ops: Sequence[str], log: Path, limits: Limits, first: WorkerError
 ) -> SessionReply:
     try:
         with Worker(MODULE, log, limits=limits) as worker:
+            use_custom_ops(worker, custom_ops)
             return _create(worker, replace(request, session_options={}))
     except WorkerError:
         raise first from None

@@ -8,11 +8,13 @@ import click
 
 from hexport.cli.main import EXIT_OK, EXIT_SHORT
 from hexport.cli.model_options import (
+    custom_ops_option,
     dims_option,
     input_shapes_option,
     limits_options,
     make_limits,
     native_log_option,
+    provider_option,
     target_option,
 )
 from hexport.cli.output import console, json_option, print_json, waiting
@@ -37,6 +39,8 @@ from hexport.cli.output import console, json_option, print_json, waiting
 @click.option(
     "--all", "show_all", is_flag=True, help="List every CPU node, not only the first of each reason."
 )
+@provider_option
+@custom_ops_option
 @limits_options
 @native_log_option
 @json_option
@@ -49,6 +53,8 @@ def command(
     input_shapes: dict[str, tuple[int, ...]],
     require: str | None,
     show_all: bool,
+    more: dict[str, str],
+    custom_ops: tuple[Path, ...],
     timeout: float,
     memory_limit: int | None,
     native_log: Path | None,
@@ -71,6 +77,8 @@ def command(
             dims=dims,
             input_shapes=input_shapes,
             require=require,
+            options=more,
+            custom_ops=custom_ops,
             limits=make_limits(timeout, memory_limit),
             native_log=native_log,
         )

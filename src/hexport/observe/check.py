@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hexport import facts, zoo
+from hexport.backend.custom_ops import find_libraries
 from hexport.backend.failures import BackendError
 from hexport.backend.probe import Evidence, probe
 from hexport.backend.where import HTP, Where, accept, choose_where, on_chip
@@ -28,6 +29,16 @@ if TYPE_CHECKING:
 __all__ = ["check", "check_and_run", "explained", "make_verdict"]
 
 
+_OWN = (
+    "soc_model",
+    "htp_arch",
+    "backend_type",
+    "backend_path",
+    "enable_framework_op_trace",
+    "framework_op_trace_dir",
+)
+
+
 def check(
     model: str | Path,
     *,
@@ -37,23 +48,28 @@ def check(
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Shape] | None = None,
     require: str | None = None,
+    options: Mapping[str, str] | None = None,
+    custom_ops: Sequence[str | Path] = (),
     limits: Limits | None = None,
     native_log: Path | None = None,
 ) -> Verdict:
     """What of ``model`` the NPU of ``target`` takes, or ``backend`` ``"qnn-cpu"`` or ``"gpu"``, without one.
 
-    Raises a :class:`HexportError` when it cannot be found out.
+    ``options``: further ones of the provider; ``custom_ops``: ONNX Runtime's libraries with the model's own
+    operators. Raises a :class:`HexportError` when it cannot be found out.
     """
+    _refuse_own(options or {})
+    libraries = find_libraries(custom_ops)
     if require not in (None, "full"):
         parse_percent(str(require))
     where = choose_where(backend, target)
-    source = read(zoo.resolve(model))
+    source = read(zoo.resolve(model), any_operator=bool(libraries))
     notes = list(accept(where, source.graph, str(model)))
     if not dims and not input_shapes:
         input_shapes = _zoo_shapes(model, notes)
     command = f"hexport check '{model}' {where.arguments}"
     shapes = fix_shapes(source.graph, dims or {}, input_shapes or {}, command)
-    evidence = _ask(source, shapes, where, (), limits, native_log)
+    evidence = _ask(source, shapes, where, (), limits, native_log, options or {}, libraries)
     found = _scheme(source, evidence, where)
     _refuse_other_scheme(scheme, found)
     return judge(str(model), source, where, found, shapes, evidence, notes)
@@ -93,10 +109,20 @@ def _ask(
     samples: Sequence[Sample],
     limits: Limits | None,
     native_log: Path | None = None,
+    options: Mapping[str, str] | None = None,
+    custom_ops: Sequence[str] = (),
 ) -> Evidence:
     with temporary_folder() as workdir:
         try:
-            return probe(stage(source, shapes, workdir), where, workdir, samples=samples, limits=limits)
+            return probe(
+                stage(source, shapes, workdir),
+                where,
+                workdir,
+                samples=samples,
+                limits=limits,
+                options=options,
+                custom_ops=custom_ops,
+            )
         except BackendError as error:
             if where.soc is None:
                 raise
@@ -127,6 +153,13 @@ def _scheme(source: Model, evidence: Evidence, where: Where) -> str:
     """A float model is fp16 on the NPU and what it is elsewhere."""
     found = scheme_of(source.graph, evidence.types)
     return "float" if found == "fp16" and where.soc is None else found
+
+
+def _refuse_own(options: Mapping[str, str]) -> None:
+    if twice := [key for key in options if key in _OWN]:
+        raise UsageError(
+            f"--option {twice[0]}: check sets it itself", next="--target, --backend and --toolchain choose it"
+        )
 
 
 def _refuse_other_scheme(asked: str | None, found: str) -> None:
