@@ -92,8 +92,8 @@ class Picture(torch.nn.Module):  # type: ignore[misc]
         return torch.relu(self.conv(x))
 
 
-def spec(fp16: bool = True, sharing: bool = False, **options: Any) -> Any:
-    htp = qnn.generate_htp_compiler_spec(use_fp16=fp16, use_weight_sharing=sharing)
+def spec(fp16: bool = True, sharing: bool = False, slc: bool = False, **options: Any) -> Any:
+    htp = qnn.generate_htp_compiler_spec(use_fp16=fp16, use_weight_sharing=sharing, use_slc_allocator=slc)
     return qnn.generate_qnn_executorch_compiler_spec(soc_model=CHIP, backend_options=htp, **options)
 
 
@@ -150,6 +150,7 @@ def not_for_the_simulator() -> None:
     line = torch.nn.Linear(64, 64)
     one, many = (torch.randn(1, 64),), (torch.randn(4, 64),)
     write("online", lowered(Line(line).eval(), one, spec(online_prepare=True)), Line(line), one)
+    write("slc", lowered(Line(line).eval(), one, spec(slc=True)), Line(line), one)
     methods = {"one": Line(line).eval(), "many": Line(line).eval()}
     shared = spec(sharing=True)
     edge = lowered(methods, {"one": one, "many": many}, dict.fromkeys(methods, shared))

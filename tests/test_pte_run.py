@@ -127,6 +127,7 @@ def test_a_list_of_raw_files_as_the_reference_runner_takes_it(ptes: MadePtes, tm
     ("name", "how", "said"),
     [
         ("online", {}, "online prepare"),
+        ("slc", {}, "system level cache"),
         ("shared", {"method": "one"}, "share weights"),
         ("misread", {}, "ufixed8 to the graph, and float32 to the .pte"),
         ("channels_last", {}, "in the order [0, 2, 3, 1]"),

@@ -107,41 +107,103 @@ def test_beside_an_onnx_model(ptes: MadePtes, tmp_path: Path) -> None:
         verify(model, program=tmp_path / "m.pt2", target="SM8650")
 
 
-class Bomb:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return Path(self.path).write_text, ("boom",)
-
-
 def test_programs_that_cannot_be_used(ptes: MadePtes, tmp_path: Path) -> None:
     (tmp_path / "text.pt2").write_text("hello")
-    armed = _armed(ptes.folder / "two.pt2", tmp_path / "armed.pt2", tmp_path / "boom")
     other = ptes.path("split")
     for pte, program, said in (
         (ptes.path("two"), tmp_path / "text.pt2", "cannot be loaded"),
-        (ptes.path("two"), armed, "cannot be loaded"),
         (ptes.path("two"), tmp_path / "gone.pt2", "is no file"),
         (other, ptes.folder / "two.pt2", "is not the program"),
     ):
         with pytest.raises(ProgramUnusable) as raised:
             verify(pte, program=program, samples=1)
         assert said in raised.value.what
-    assert not (tmp_path / "boom").exists()
 
 
-def _armed(source: Path, target: Path, mark: Path) -> Path:
-    """The program with example inputs that do something when they are unpickled."""
-    inner = io.BytesIO()
-    with zipfile.ZipFile(inner, "w") as archive:
-        archive.writestr("model/data.pkl", pickle.dumps(Bomb(str(mark))))
-        archive.writestr("model/version", "3\n")
-        archive.writestr("model/byteorder", "little")
+class Bomb:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path(self.path).touch, ()
+
+
+def armed(source: Path, target: Path, kind: str, mark: Path) -> Path:
+    """A copy of a program that makes the file ``mark`` when it is loaded by torch alone, or first run."""
+    code = f"__import__('pathlib').Path({str(mark)!r}).touch()"
+
+    def changed(name: str, data: bytes) -> bytes:
+        if kind == "pickle" and "sample_inputs" in name:
+            return _pickled(Bomb(str(mark)))
+        if kind == "pickle" or not name.endswith("models/model.json"):
+            return data
+        document = json.loads(data)
+        if kind == "guard":
+            document["guards_code"] = [code]
+        else:
+            tensor = next(iter(document["graph_module"]["graph"]["tensor_values"].values()))
+            tensor["sizes"][0] = {"as_expr": {"expr_str": code, "hint": None}}
+        return json.dumps(document).encode()
+
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
         for name in old.namelist():
-            content = inner.getvalue() if "sample_inputs" in name else old.read(name)
-            new.writestr(name, content)
+            new.writestr(name, changed(name, old.read(name)))
     return target
+
+
+def _pickled(thing: object) -> bytes:
+    inner = io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as archive:
+        archive.writestr("model/data.pkl", pickle.dumps(thing))
+        archive.writestr("model/version", "3\n")
+        archive.writestr("model/byteorder", "little")
+    return inner.getvalue()
+
+
+ARMED = {"formula": "is more than a formula", "guard": "is more than a formula", "pickle": "example inputs"}
+
+
+@pytest.mark.parametrize("kind", ARMED)
+def test_nothing_in_a_program_is_executed(ptes: MadePtes, tmp_path: Path, kind: str) -> None:
+    """Named, found beside the .pte, or lowered: refused with the reason, and it did not run."""
+    mark = tmp_path / "mark"
+    evil = armed(ptes.folder / "two.pt2", tmp_path / "evil.pt2", kind, mark)
+    # Torch alone runs it.
+    alone = f"import torch\np = torch.export.load({str(evil)!r})\np.module()(*p.example_inputs[0])"
+    subprocess.run([sys.executable, "-c", alone], capture_output=True, check=False)
+    assert mark.exists()
+    mark.unlink()
+
+    done = subprocess.run(
+        [sys.executable, "-m", "hexport", "verify", str(ptes.path("two")), "--program", str(evil)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "HX457" in done.stderr
+    assert ARMED[kind] in " ".join(done.stderr.split())
+
+    pte = Path(shutil.copy(ptes.path("integers"), tmp_path / "integers.pte"))
+    armed(ptes.folder / "integers.qdq.pt2", tmp_path / "integers.qdq.pt2", kind, mark)
+    with pytest.raises(ProgramUnusable, match=r"integers\.qdq\.pt2 cannot be loaded") as beside:
+        verify(pte, program=ptes.folder / "two.pt2", samples=1)
+    assert ARMED[kind] in beside.value.why
+
+    with pytest.raises(ProgramUnusable, match="cannot be loaded") as lowered:
+        lower(evil, tmp_path / "evil.pte", target="SM8650")
+    assert ARMED[kind] in lowered.value.why
+    assert not mark.exists()
+    assert not (tmp_path / "evil.pte").exists()
+
+
+def test_a_quantised_program_calls_what_quantises_and_nothing_else(ptes: MadePtes, tmp_path: Path) -> None:
+    pte = Path(shutil.copy(ptes.path("integers"), tmp_path / "integers.pte"))
+    source, target = ptes.folder / "integers.qdq.pt2", tmp_path / "integers.qdq.pt2"
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            known, strange = b"quantized_decomposed.quantize_per_tensor", b"torchao.swizzle_mm"
+            new.writestr(name, old.read(name).replace(known, strange))
+    with pytest.raises(ProgramUnusable) as raised:
+        verify(pte, program=ptes.folder / "two.pt2", samples=1)
+    assert "it calls torch.ops.torchao.swizzle_mm.default" in raised.value.why

@@ -96,6 +96,25 @@ def test_executorch_comes_with_its_libraries_and_without_its_dependencies() -> N
     assert not any(spec.startswith("torch==2.13") for spec in other.steps[1])
 
 
+def test_a_name_alone_is_its_newest_release_and_said() -> None:
+    for name, releases in (("executorch", facts.executorch_releases()), ("onnxruntime-qnn", facts.plugins())):
+        version = max((one.version for one in releases), key=facts.parse_version)
+        plan = make_plan([f" {name.upper()}"], LINUX)
+        assert plan.pins == make_plan([f"{name}=={version}"], LINUX).pins
+        assert plan.pins[name] == version
+        assert plan.notes == (f"{name} {version}: the newest release that this hexport knows of",)
+    assert make_plan(["executorch", "torch==2.12.0"], LINUX).pins["torch"] == "2.12.0"
+    # Of those that have a wheel there.
+    for platform in sorted({one for plugin in facts.plugins() for one in plugin.platforms}):
+        fitting = facts.plugin_for(None, platform)
+        assert fitting is not None
+        around = Surroundings(f"{fitting.pythons[-1]}.0", platform)
+        assert make_plan(["onnxruntime-qnn"], around).pins["onnxruntime-qnn"] == fitting.version
+    with pytest.raises(UsageError) as refused:
+        make_plan(["executorch>=1"], LINUX)
+    assert f"executorch=={facts.executorch_releases()[-1].version}" in refused.value.next
+
+
 @pytest.mark.parametrize(
     ("specs", "around", "said"),
     [
@@ -107,6 +126,7 @@ def test_executorch_comes_with_its_libraries_and_without_its_dependencies() -> N
         (["executorch==0.1.0"], LINUX, "known: 1.5.1"),
         (["executorch==1.5.1", "onnxruntime-qnn==2.7.0"], LINUX, "14001"),
         (["executorch==1.5.1"], replace(LINUX, platform="linux-aarch64"), "wheels for linux-x86_64"),
+        (["executorch"], replace(LINUX, platform="linux-aarch64"), "wheels for linux-x86_64"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_any_work(
@@ -120,7 +140,15 @@ def test_what_does_not_fit_is_refused_before_any_work(
 
 @pytest.mark.parametrize(
     "specs",
-    [["onnxruntime-qnn"], ["onnxruntime-qnn>=2.3"], ["numpy==2.0.0"], ["../x==1"], ["--user==1"], []],
+    [
+        ["torch"],
+        ["onnxruntime-qnn>=2.3"],
+        ["executorch~=1.5"],
+        ["numpy==2.0.0"],
+        ["../x==1"],
+        ["--user==1"],
+        [],
+    ],
 )
 def test_what_is_no_pin_is_a_usage_error(specs: list[str]) -> None:
     with pytest.raises(UsageError):

@@ -281,7 +281,9 @@ def test_tensors_may_be_named_like_what_torch_writes(tmp_path: Path) -> None:
 
     torch.export.save(torch.export.export(Net(), (torch.ones(2),) * 4), tmp_path / "named.pt2")
     found = from_program_file(tmp_path / "named.pt2")
-    assert list(found.example) == ["inputs", "target", "name", "metadata"]
+    program = found.module
+    assert isinstance(program, torch.export.ExportedProgram)
+    assert program.graph_signature.user_inputs == ("inputs", "target", "name", "metadata")
 
 
 def test_what_a_program_was_captured_for_is_kept(tmp_path: Path) -> None:

@@ -40,15 +40,16 @@ def list_toolchains(as_json: bool) -> int:
 
 
 @command.command()
-@click.argument("specs", nargs=-1, required=True, metavar="PACKAGE==VERSION...|NAME")
+@click.argument("specs", nargs=-1, required=True, metavar="PACKAGE[==VERSION]...|NAME")
 @click.option("--name", help="What to call it. [default: PACKAGE-VERSION]")
 @click.option("--python", metavar="PATH", help="The Python to make it of; with NAME alone, to use as it is.")
 @json_option
 def add(specs: tuple[str, ...], name: str | None, python: str | None, as_json: bool) -> int:
     """Make an environment with a compiler version, or give a NAME to an existing interpreter.
 
-    onnxruntime-qnn==2.3.0 brings the onnxruntime that goes with it, executorch==1.5.1 the QNN libraries. It
-    counts only after a tiny graph was compiled and run in it; when anything fails nothing is left.
+    onnxruntime-qnn==2.3.0 brings the onnxruntime that goes with it, executorch==1.5.1 the QNN libraries; a name
+    alone is the newest that hexport knows of. It counts only after a tiny graph was compiled and run in it; when
+    anything fails nothing is left.
     """
     from hexport.environments.adding import add as add_toolchain
 
@@ -61,8 +62,16 @@ def add(specs: tuple[str, ...], name: str | None, python: str | None, as_json: b
         click.echo(f"! {note}")
     _show(added.toolchain)
     click.echo("it was there already" if added.already else "added")
-    click.echo(f"next: hexport check MODEL --target CHIP --toolchain {added.toolchain.name}")
+    click.echo(f"next: {_next(added.toolchain)}")
     return EXIT_OK
+
+
+def _next(toolchain: Toolchain) -> str:
+    from hexport.environments.requirements import EXECUTORCH
+
+    if EXECUTORCH in toolchain.packages:  # found by itself
+        return "hexport build MODULE:FACTORY -o MODEL.pte --format pte --target CHIP"
+    return f"hexport check MODEL --target CHIP --toolchain {toolchain.name}"
 
 
 @command.command()

@@ -62,7 +62,7 @@ def add(*specs: str, name: str | None = None, python: str | None = None, say: Sa
         if present is None:
             return Added(make(name, plan, base, say), already=False, notes=plan.notes)
     _refuse_other(present, plan.requirements, sight.python)
-    return Added(present, already=True)
+    return Added(present, already=True, notes=plan.notes)
 
 
 def _adopt(name: str, python: str, say: Say) -> Added:

@@ -7,8 +7,8 @@ some releases do not work with.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from hexport import facts
 from hexport.environments.failures import DoesNotFit
@@ -16,6 +16,11 @@ from hexport.errors import UsageError
 
 PROVIDER, HOST, EXECUTORCH = "onnxruntime-qnn", "onnxruntime", "executorch"
 _PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*==\s*([0-9][0-9A-Za-z.!+]*)")
+_RELEASES: Mapping[str, Callable[[], Sequence[facts.Plugin | facts.ExecutorchRelease]]] = {
+    PROVIDER: facts.plugins,
+    EXECUTORCH: facts.executorch_releases,
+}
+"""What can be asked for without a version."""
 _FIRST_PLUGIN = (2,)
 _ROOM_MB = 600
 """For releases that are not in the table."""
@@ -28,6 +33,14 @@ class Surroundings:
     python: str
     """Its version."""
     platform: str
+
+    @property
+    def minor(self) -> str:
+        return ".".join(self.python.split(".")[:2])
+
+    def fits(self, pythons: Sequence[str], platforms: Sequence[str]) -> bool:
+        """Whether there is a wheel for it."""
+        return self.minor in pythons and self.platform in platforms
 
 
 @dataclass(frozen=True)
@@ -51,35 +64,56 @@ def is_pin(text: str) -> bool:
     return _PIN.fullmatch(text.strip()) is not None
 
 
-def read_pins(specs: Iterable[str]) -> dict[str, str]:
-    """``onnxruntime-qnn==2.3.0`` → version by package."""
+def read_pins(specs: Iterable[str], around: Surroundings | None = None) -> dict[str, str]:
+    """``onnxruntime-qnn==2.3.0`` → version by package; a name alone is its newest known release."""
     pins: dict[str, str] = {}
     for spec in specs:
         match = _PIN.fullmatch(spec.strip())
-        if match is None:
+        name = _normal(match[1] if match else spec)
+        if match is None and name not in _RELEASES:
             raise UsageError(
                 f"{spec!r} is not PACKAGE==VERSION",
                 why="a toolchain is of one version, so that it stays what it is",
-                next="for example onnxruntime-qnn==2.7.0; `hexport doctor --suggest` tells the one to use",
+                next=f"for example {_example(name)}; `hexport doctor --suggest` tells the one to use",
             )
-        name = re.sub(r"[-_.]+", "-", match[1]).lower()
-        if pins.setdefault(name, match[2]) != match[2]:
-            raise UsageError(f"{name} is given in two versions: {pins[name]} and {match[2]}")
+        version = match[2] if match else newest(name, around)
+        if pins.setdefault(name, version) != version:
+            raise UsageError(f"{name} is given in two versions: {pins[name]} and {version}")
     return pins
+
+
+def newest(name: str, around: Surroundings | None = None) -> str:
+    """The newest release in hexport's table, of those that have a wheel there; of all, if none has."""
+    known = _RELEASES[name]()
+    fitting = [r for r in known if around is not None and around.fits(r.pythons, r.platforms)]
+    return max((r.version for r in fitting or known), key=facts.parse_version)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+def _example(name: str) -> str:
+    package = EXECUTORCH if name.startswith(EXECUTORCH) else PROVIDER
+    return f"{package}=={newest(package)}"
 
 
 def make_plan(specs: Sequence[str], around: Surroundings) -> Plan:
     """What to install for ``specs`` there, or why it does not go together."""
-    pins = read_pins(specs)
+    pins = read_pins(specs, around)
     if EXECUTORCH in pins:
-        return _for_executorch(pins, around)
-    if PROVIDER in pins:
-        return _for_provider(pins, around)
-    raise UsageError(
-        f"a toolchain is of {PROVIDER} or of {EXECUTORCH}",
-        why=f"asked for: {', '.join(pins) or 'nothing'}",
-        next=f"for example hexport toolchain add {PROVIDER}==2.7.0",
-    )
+        plan = _for_executorch(pins, around)
+    elif PROVIDER in pins:
+        plan = _for_provider(pins, around)
+    else:
+        raise UsageError(
+            f"a toolchain is of {PROVIDER} or of {EXECUTORCH}",
+            why=f"asked for: {', '.join(pins) or 'nothing'}",
+            next=f"for example hexport toolchain add {PROVIDER}=={newest(PROVIDER, around)}",
+        )
+    taken = [_normal(spec) for spec in specs if not is_pin(spec)]
+    notes = [f"{name} {pins[name]}: the newest release that this hexport knows of" for name in taken]
+    return replace(plan, notes=(*notes, *plan.notes))
 
 
 def _for_provider(pins: dict[str, str], around: Surroundings) -> Plan:
@@ -139,16 +173,15 @@ def check_pair(plugin: facts.Plugin, onnxruntime: str) -> None:
 def _check_place(
     what: str, pythons: tuple[str, ...], platforms: tuple[str, ...], around: Surroundings
 ) -> None:
-    minor = ".".join(around.python.split(".")[:2])
     if around.platform not in platforms:
         raise DoesNotFit(
             f"{what} has no wheel for {around.platform}",
             why=f"there are wheels for {', '.join(platforms)}",
             next="hexport doctor --suggest tells a release that has one",
         )
-    if minor not in pythons:
+    if around.minor not in pythons:
         raise DoesNotFit(
-            f"{what} has no wheel for Python {minor}",
+            f"{what} has no wheel for Python {around.minor}",
             why=f"there are wheels for {', '.join(pythons)}",
             next="name another Python: --python PATH",
         )

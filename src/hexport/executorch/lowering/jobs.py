@@ -6,6 +6,7 @@ Runs in a child process. Nothing here decides what the user gets; it does, measu
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,9 +36,13 @@ from hexport.executorch.lowering.requests import (
     ReferenceReply,
     ReferenceRequest,
 )
+from hexport.executorch.pte.partition import Partition
 from hexport.executorch.pte.sidecar import Method
 from hexport.records import from_plain, to_plain
 from hexport.toolchain.serving import JobError, serve
+
+_FOLDERS = re.compile(r"^.*?[/\\](?=[^/\\]+:\d+(:|$))")
+"""All before the name in ``/a/b/model.py:12: the line``."""
 
 
 @dataclass
@@ -228,8 +233,14 @@ def _method(ready: _Ready, edge: Any, answers: Answers) -> Method:
     exported = edge.exported_program(name)
     path = Path(ready.request.program)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    partition = read_placement(exported, delegates(exported), answers)
+    partition = _without_folders(read_placement(exported, delegates(exported), answers))
     return Method(name, ready.program.inputs, ready.program.outputs, partition, path.name, digest)
+
+
+def _without_folders(partition: Partition) -> Partition:
+    """Files by their names: the description is shipped, and the user's folders are not."""
+    cpu = (replace(node, source=_FOLDERS.sub("", node.source)) for node in partition.cpu)
+    return replace(partition, cpu=tuple(cpu))
 
 
 def _run(module: Any, program: Program, given: MethodRequest, outputs: Path) -> None:

@@ -99,6 +99,12 @@ def _refuse_kind(path: Path, part: QnnPart) -> None:
             why=f"it is for QNN's {options.backend.upper()} backend, and the simulator is that of the NPU",
             next="lower it for the NPU, or run it on a device",
         )
+    if options is not None and options.slc_allocator:
+        raise PteNotRunnable(
+            f"{path} cannot be run on the simulator",
+            why="it was lowered to use the system level cache, which only a device has: x86 does not load it",
+            next="lower it without --slc-allocator to run it here; it is checked on the device only",
+        )
 
 
 def _refuse_context(

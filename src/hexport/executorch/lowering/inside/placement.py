@@ -81,7 +81,9 @@ def source_line(node: Any) -> str:
     said = ""
     for frame in _FRAME.finditer(str(node.meta.get("stack_trace") or "")):
         if not any(part in frame["file"].replace("\\", "/") for part in _HIDDEN):
-            text = linecache.getline(frame["file"], int(frame["line"])).strip()
+            # A program that somebody else saved names any file; only code is quoted.
+            quotable = frame["file"].endswith(".py")
+            text = linecache.getline(frame["file"], int(frame["line"])).strip() if quotable else ""
             said = f"{frame['file']}:{frame['line']}" + (f": {text}" if text else "")
     return said
 
