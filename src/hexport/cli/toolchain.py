@@ -47,9 +47,9 @@ def list_toolchains(as_json: bool) -> int:
 def add(specs: tuple[str, ...], name: str | None, python: str | None, as_json: bool) -> int:
     """Make an environment with a compiler version, or give a NAME to an existing interpreter.
 
-    onnxruntime-qnn==2.3.0 brings the onnxruntime that goes with it, executorch==1.5.1 the QNN libraries; a name
-    alone is the newest that hexport knows of. It counts only after a tiny graph was compiled and run in it; when
-    anything fails nothing is left.
+    onnxruntime-qnn==2.3.0 brings the onnxruntime that goes with it, executorch==1.5.1 the QNN libraries; a
+    name alone is the newest that hexport knows of. It counts only after a tiny graph was compiled and run in
+    it; when anything fails nothing is left.
     """
     from hexport.environments.adding import add as add_toolchain
 
