@@ -1,4 +1,4 @@
-"""The zoo's checkpoints as modules, with their real weights; the definitions are those that the zoo exports."""
+"""The zoo's checkpoints as modules, with their real weights; defined as where the zoo exports them."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ def _import_as(name: str, files: list[Path]) -> None:
     if name in sys.modules:
         return
     (start,) = (file for file in files if file.name == "__init__.py")
-    spec = importlib.util.spec_from_file_location(
-        name, start, submodule_search_locations=[str(start.parent)]
-    )
+    spec = importlib.util.spec_from_file_location(name, start, submodule_search_locations=[str(start.parent)])
     assert spec is not None
     assert spec.loader is not None
     sys.modules[name] = module = importlib.util.module_from_spec(spec)

@@ -1,18 +1,19 @@
-"""Small tasks, and short training on them, so that models without a checkpoint have the ranges of trained ones.
+"""Small tasks, and short training on them: models without a checkpoint get the ranges of trained ones.
 
 A fresh nn.Module has weights of one size and signals that shrink from layer to layer: it quantises as nothing
-that anybody ships does. So each is trained for some seconds on the CPU, always with the same seed. What came of
-it is kept in bench/results/torch_route_weights under a hash of this file and of the models': both routes, and
-all schemes, get the same weights, and no build pays for the training.
+that anybody ships does. So each is trained for some seconds on the CPU, always with the same seed. What came
+of it is kept in bench/results/torch_route_weights under a hash of this file and of the model: both routes,
+and all schemes, get the same weights, and no build pays for the training.
 
     images      gratings of 10 directions, of any colour and width, on a ground of another colour, with noise
-    sequences   a few tones which come and go in 20 bands, with noise; wanted: at each step, what has been heard
-                most until then (of 8 tones), so that a model has to remember
+    sequences   tones which come and go in 20 bands, with noise; wanted: at each step, which of the 8 has been
+                heard most until then, so that a model has to remember
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,16 +21,14 @@ import torch
 from torch import Tensor, nn
 
 KEPT = Path(__file__).parent / "results" / "torch_route_weights"
-SOURCES = (Path(__file__), Path(__file__).with_name("torch_route_models.py"))
 DIRECTIONS, BANDS, TONES = 10, 20, 8
 Task = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
 """So many inputs, and the class of each, or of each of its steps."""
 
 
-def trained(name: str, model: nn.Module, task: Task, steps: int, batch: int = 32) -> nn.Module:
+def trained(name: str, model: nn.Module, task: Task, steps: int, batch: int = 16) -> nn.Module:
     """The model with its trained weights; trained now if no file has them."""
-    key = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()[:12]
-    file = KEPT / f"{name}-{key}.pt"
+    file = KEPT / f"{name}-{_key(model, steps, batch)}.pt"
     if file.is_file():
         model.load_state_dict(torch.load(file, weights_only=True))
         return model.eval()
@@ -41,8 +40,20 @@ def trained(name: str, model: nn.Module, task: Task, steps: int, batch: int = 32
     return model.eval()
 
 
+def _key(model: nn.Module, steps: int, batch: int) -> str:
+    """Of what the weights come from: this file, the model's own classes, their sizes, the steps."""
+    home = type(model).__module__
+    own = {type(part) for part in model.modules() if type(part).__module__ == home}
+    parts = [Path(__file__).read_text("utf-8"), str(model), f"{steps} {batch}"]
+    parts += sorted(inspect.getsource(one) for one in own)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
 def train(model: nn.Module, task: Task, steps: int, batch: int) -> float:
     """Adam with a falling rate; the share of right answers in the last tenth of the steps."""
+    torch.set_num_threads(
+        1
+    )  # sums in one order on every machine; and threads wait for each other on a busy one
     generator = torch.Generator().manual_seed(1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=1e-2)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=3e-3, total_steps=steps)

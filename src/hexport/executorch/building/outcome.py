@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hexport.executorch.lowering.outcome import Lowered
-from hexport.observe.decibels import finite
+from hexport.observe.decibels import USELESS_DB, finite
 from hexport.verification.measuring import OutputFinding
 
 
@@ -28,7 +28,7 @@ class Verified:
 
 @dataclass(frozen=True)
 class Goal:
-    """What was asked for: dB, or what a metric may lose; neither: nothing."""
+    """What was asked for: dB, or what a metric may lose; neither: that it is of any use."""
 
     min_sqnr: float | None = None
     max_drop: float | None = None
@@ -36,9 +36,10 @@ class Goal:
     def met_by(self, found: Verified) -> bool:
         if self.max_drop is not None:
             return found.drop is not None and found.drop <= self.max_drop
-        return self.min_sqnr is None or found.sqnr_db >= self.min_sqnr
+        return found.sqnr_db >= (USELESS_DB if self.min_sqnr is None else self.min_sqnr)
 
     def __str__(self) -> str:
+        """What was asked for, in words; empty: nothing was."""
         if self.max_drop is not None:
             return f"at most {self.max_drop:g} lost"
         return "" if self.min_sqnr is None else f"{self.min_sqnr:g} dB"

@@ -7,7 +7,7 @@ from rich.markup import escape
 
 from hexport.executorch.building.outcome import PteBuilt
 from hexport.executorch.lowering import view
-from hexport.observe.decibels import decibels
+from hexport.observe.decibels import USABLE_DB, decibels
 
 
 def show(built: PteBuilt, console: Console) -> None:
@@ -23,6 +23,11 @@ def show(built: PteBuilt, console: Console) -> None:
             f"{sign} {escape(name)} on the simulator, beside PyTorch: {decibels(one.sqnr_db)}{lost}{asked}, "
             f"on {escape(one.origin)}"
         )
+        if one.sqnr_db < USABLE_DB:
+            console.print(
+                f"! less than {USABLE_DB:g} dB is no rounding: an operator computes wrongly, or the samples "
+                "of the ranges are unlike these; --precision module:NAME=cpu finds out where"
+            )
         for output in one.outputs:
             if output.note or output.remark:
                 console.print(f"  {escape(output.name)}: {escape(output.note or output.remark)}")

@@ -8,7 +8,9 @@ things go wrong there (executorch 1.5.1), both without a word:
 
 So the limit is the largest float32 below 2**31, and the step is no smaller than the bias needs. The NPU
 counts a bias in steps of input times weight, whatever its scale says. So an input whose range is too small
-for the bias that is added to it, such as the zeros that a recurrence begins with, is given a wider one.
+for the bias that is added to it, such as the zeros that a recurrence begins with, is given a wider one. And
+a channel that training has left with hardly any weights, as many have after BatchNorm, is given a coarser
+step than its weights ask for: next to its bias they are nothing, and the input is that of all channels.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from hexport.executorch.lowering.inside.stack import stack
 LIMIT = 2**31 - 128
 _ROOM = 2**30
 """Steps that a bias may have: sums of products are added to it in the same 32 bits."""
+_FEWER = 256
+"""Channels whose weights are so many times smaller than the largest have no say in the input's range."""
 
 
 def mend(config: Any) -> None:
@@ -58,7 +62,7 @@ def _wide_enough(spec: Any, node: Any) -> Any:
 
 
 def make_room(prepared: Any) -> None:
-    """Widen the measured ranges of inputs that are too small for the bias of their layer."""
+    """Widen the measured ranges of inputs, and of channels of weights, that are too small for the bias."""
     for node in prepared.graph.nodes:
         if node.op != "call_function" or base_name(node) not in BIASED or len(node.args) <= BIAS:
             continue
@@ -82,7 +86,16 @@ def _widen(activation: Any, weight: Any, bias: Any) -> None:
     low = getattr(inner, "min_val", None)
     if scales.shape != bias.shape or scales.numel() == 1 or low is None or low.numel() != 1:
         return  # one scale for all: the bias has its own, which the NPU takes
-    needed = float((bias / (scales * _ROOM)).max()) * (inner.quant_max - inner.quant_min)
+    usual = scales.clamp(min=float(scales.max()) / _FEWER)
+    needed = float((bias / (usual * _ROOM)).max()) * (inner.quant_max - inner.quant_min)
     if float(inner.max_val - low) < needed:
         inner.min_val = stack().torch.minimum(low, stack().torch.zeros_like(low))
         inner.max_val = inner.min_val + needed
+    _coarsen(weight, bias / (activation.calculate_qparams()[0] * _ROOM))
+
+
+def _coarsen(weight: Any, least: Any) -> None:
+    """Let the channels of a weight have no smaller steps than these."""
+    inner = getattr(weight, "activation_post_process", weight)
+    highest = least.to(inner.max_val.dtype) * (inner.quant_max - inner.quant_min) / 2
+    inner.max_val = stack().torch.maximum(inner.max_val, highest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from hexport.executorch.lowering.inside.stack import stack
 from hexport.toolchain.serving import JobError
 
 _LEFT_WHOLE = "was not decomposed or delegated"
+_PASS = re.compile(r"running the '(\w+)' pass")
 _TRIES = 4
 _TOLD = 4
 _QUANTISED_MARKS = ("quant_attrs", "requantize")
@@ -119,7 +121,7 @@ class Lowering:
 
     def _words(self, error: Exception, answers: Answers) -> str:
         """What ended it, and which operators the compiler named."""
-        said = f"{type(error).__name__}: {error}"
+        said = _said(error)
         names = blamed(self.log, answers)
         at = f"\nthe compiler stopped at {', '.join(names[:_TOLD])}" if names else ""
         return f"{said}{at}{_refusals(answers)}"
@@ -134,6 +136,15 @@ class Lowering:
             new |= bool(refused - known)
             known |= refused
         return new
+
+
+def _said(error: BaseException) -> str:
+    """A pass that fails is wrapped in the list of all that went before it; what it failed of says more."""
+    within = _PASS.search(str(error))
+    while error.__cause__ is not None:
+        error = error.__cause__
+    said = f"{type(error).__name__}: {error}"
+    return f"{said} (in its pass {within[1]})" if within else said
 
 
 def _forget_integers(edge_program: Any) -> None:

@@ -51,7 +51,7 @@ def _rows(module: Any, linear: Any, place: int, begin: int, size: int, name: str
     module.register_parameter(name, torch.nn.Parameter(rows, requires_grad=False))
     with module.graph.inserting_before(linear):
         node = module.graph.get_attr(name)
-    node.meta = {**linear.args[place].meta, "val": rows}
+    node.meta = {**linear.args[place].meta, "val": linear.meta["val"].new_empty(rows.shape)}
     return node
 
 

@@ -1,0 +1,74 @@
+"""Forms that users write every day, and that ExecuTorch or the compiler behind it fails on as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import hexport
+from hexport.environments.record import Toolchain
+
+
+class Pooled(nn.Module):
+    """Strides that are the kernel's size, and so are left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return functional.avg_pool2d(functional.max_pool2d(self.conv(image), 2), 2)
+
+
+class Attention(nn.Module):
+    """Queries, keys and values by one layer; in fp16 the compiler fails on what torch makes of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.attention(x, x, x)[0]
+        return found
+
+
+class Wave(nn.Module):
+    """A weight that is computed at every call, and slopes a channel on tensors of three dims."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.utils.parametrizations.weight_norm(nn.Conv1d(2, 8, 5, padding=2))
+        self.slopes = nn.PReLU(8)
+        with torch.no_grad():
+            self.slopes.weight.uniform_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.slopes(self.conv(x))
+        return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"), [(Pooled, (1, 3, 16, 16)), (Attention, (1, 8, 16)), (Wave, (1, 2, 32))]
+)
+def test_it_is_whole_on_the_npu_and_right(
+    kind: type[nn.Module], shape: tuple[int, ...], executorch: Toolchain, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    done = hexport.build_pte(
+        kind(),
+        (torch.randn(shape),),
+        output=tmp_path / "m.pte",
+        target="SM8650",
+        scheme="fp16",
+        min_sqnr=40,
+        toolchain=executorch.name,
+    )
+    (method,) = done.lowered.description.methods
+    assert (done.met, method.partition.cpu) == (True, ())
