@@ -12,6 +12,7 @@ from hexport.executorch.lowering.inside import bias, ranges
 from hexport.executorch.lowering.inside.configs import Settled, make_quantizer
 from hexport.executorch.lowering.inside.programs import Program, samples
 from hexport.executorch.lowering.inside.qat import Data, measure_ranges, train
+from hexport.executorch.lowering.inside.rounding import can_round, with_rounded_weights
 from hexport.executorch.lowering.inside.stack import stack
 from hexport.executorch.lowering.options import Quantizing
 from hexport.executorch.lowering.requests import MethodRequest, QuantizeRequest
@@ -43,6 +44,8 @@ class Quantisation:
     ) -> None:
         self._method, self._program, self._float = method, program, module
         self._request, self._quantizing, self._settled = request, quantizing, settled
+        self._weights = module
+        """The float program, with the weights that it is quantised with."""
         numbers = range(method.count)
         self._held = numbers[_HELD - 1 :: _HELD]
         self._fit = [number for number in numbers if number not in self._held]
@@ -51,6 +54,7 @@ class Quantisation:
         """Prepare, measure or train, convert."""
         if self._request.training is not None:
             return self._trained()
+        self._round_weights()
         prepared = self._prepared()
         self._feed(prepared, self._fit)
         seen = ranges.read_ranges(prepared)
@@ -61,6 +65,39 @@ class Quantisation:
         ranges.write_ranges(prepared, everything, margin)
         bias.make_room(prepared)
         return Quantised(self._converted(prepared), decibels)
+
+    def _round_weights(self) -> None:
+        """Weights that make up for each other's rounding, if samples that gave no range come closer so."""
+        scheme, quantizing = self._request.scheme, self._quantizing
+        if (
+            not self._held
+            or not can_round(scheme)
+            or False
+            in (
+                quantizing.conv_per_channel,
+                quantizing.linear_per_channel,
+            )
+        ):
+            return
+        plain = self._decibels_of(self._float)
+        heard = samples(self._method, self._program, self._fit)
+        self._weights = with_rounded_weights(self._float, heard, scheme, self._settled.schemes)
+        rounded = self._decibels_of(self._weights)
+        if rounded <= plain:
+            self._weights = self._float
+            return
+        self._settled.note(
+            f"weights are rounded so that they make up for each other: {rounded:.1f} dB, and not {plain:.1f}"
+        )
+
+    def _decibels_of(self, module: Any) -> float:
+        """With the ranges of the samples, on those that were held out."""
+        before, self._weights = self._weights, module
+        prepared = self._prepared()
+        self._feed(prepared, self._fit)
+        bias.make_room(prepared)
+        self._weights = before
+        return self._decibels(self._converted(prepared))
 
     def _margin(self, seen: ranges.Ranges) -> float:
         asked = self._quantizing.range_margin
@@ -114,7 +151,7 @@ class Quantisation:
             raise JobError("LoweringFailed", f"the quantiser refuses the program: {error}") from error
 
     def _copy(self) -> Any:
-        return copy.deepcopy(self._float)
+        return copy.deepcopy(self._weights)
 
     def _feed(self, prepared: Any, numbers: Iterable[int]) -> None:
         with stack().torch.no_grad():

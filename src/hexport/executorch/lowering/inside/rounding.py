@@ -1,0 +1,190 @@
+"""Weights moved onto the grid that the quantiser will put them on, so that a layer's results change least.
+
+ExecuTorch's quantiser rounds every weight to the nearest step. Here each input's weights are rounded after
+the other and those to come make up for it (GPTQ; Frantar et al., 2022), and the bias takes back what is left
+on the average. The weights stay floats: they lie on whole steps, and the largest of each channel stays as it
+is, so that the quantiser finds the same steps.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any
+
+from hexport.executorch.lowering.inside.readying import BIAS, base_name
+from hexport.executorch.lowering.inside.stack import stack
+
+_HIGHEST = {"8w": 127, "4w": 7}
+"""By the last part of a scheme's name; 16 bits need no such care."""
+_WEIGHT = 1
+_DAMPING = 0.01
+"""Of the mean second moment, added to each: inputs that were never active must not be divided by."""
+_BLOCK = 64
+_LONGEST = 4096
+"""Inputs of a row; beyond that the moments take more memory than they are worth."""
+_KERNELS = {"conv1d": 1, "conv2d": 2}
+
+
+def can_round(scheme: str) -> bool:
+    """Whether the weights of a scheme have a scale a channel, and few enough steps to matter."""
+    return scheme.endswith(tuple(_HIGHEST))
+
+
+def with_rounded_weights(module: Any, samples: Iterable[Any], scheme: str, left: Iterable[str]) -> Any:
+    """A copy with such weights; ``left`` are operators, by name, that have another scheme."""
+    made = copy.deepcopy(module)
+    _join_norms(made)
+    highest = next(steps for bits, steps in _HIGHEST.items() if scheme.endswith(bits))
+    layers = [node for node in made.graph.nodes if node.name not in set(left) and _is_layer(made, node)]
+    heard = _listen(made, layers, samples)
+    for node in layers:
+        if node.name in heard:
+            _round(made, node, heard[node.name], highest)
+    return made
+
+
+def _join_norms(module: Any) -> None:
+    """BatchNorm as a part of the convolution before it, as the quantiser would do next: it has the bias."""
+    importlib.import_module("torchao.quantization.pt2e.utils")._fuse_conv_bn_(module)
+
+
+def _is_layer(module: Any, node: Any) -> bool:
+    kind = base_name(node) if node.op == "call_function" else ""
+    if kind not in ("linear", *_KERNELS) or getattr(node.args[_WEIGHT], "op", "") != "get_attr":
+        return False
+    weight = attrgetter(node.args[_WEIGHT].target)(module)
+    plain = all(not isinstance(argument, str) for argument in node.args)  # padding="same"
+    shared = len(node.args[_WEIGHT].users) > 1
+    return plain and not shared and weight[0].numel() <= _LONGEST
+
+
+class _Moments:
+    """Of the vectors that the rows of a weight are multiplied with, in groups."""
+
+    def __init__(self) -> None:
+        self.squares: Any = 0.0
+        self.sum: Any = 0.0
+        self.count = 0
+
+    def add(self, vectors: Any) -> None:
+        """``vectors``: group, length, how many."""
+        vectors = vectors.double()
+        self.squares = self.squares + vectors @ vectors.transpose(1, 2)
+        self.sum = self.sum + vectors.sum(2)
+        self.count += vectors.shape[2]
+
+
+def _listen(module: Any, layers: list[Any], samples: Iterable[Any]) -> dict[str, _Moments]:
+    """What goes into each layer, on the samples."""
+    torch = stack().torch
+    ears = copy.deepcopy(module)
+    wanted = {node.name for node in layers}
+    heard: dict[str, _Moments] = {}
+
+    class Ear(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, node: Any) -> None:
+            super().__init__()
+            self._arguments, self._kind = node.args, base_name(node)
+            self._shape = attrgetter(node.args[_WEIGHT].target)(ears).shape
+            self._moments = heard.setdefault(node.name, _Moments())
+
+        def forward(self, x: Any) -> Any:
+            self._moments.add(_vectors(x, self._kind, self._arguments, self._shape))
+            return x
+
+    for node in [node for node in ears.graph.nodes if node.name in wanted]:
+        name = f"ear_of_{node.name}"
+        ears.add_submodule(name, Ear(node))
+        with ears.graph.inserting_before(node):
+            node.update_arg(0, ears.graph.call_module(name, (node.args[0],)))
+    ears.recompile()
+    with torch.no_grad():
+        for args, kwargs in samples:
+            ears(*args, **kwargs)
+    return heard
+
+
+def _vectors(x: Any, kind: str, arguments: Any, shape: Any) -> Any:
+    if kind == "linear":
+        return x.reshape(-1, x.shape[-1]).T[None]
+    functional = stack().torch.nn.functional
+    dims = _KERNELS[kind]
+    # Input, weight, bias, stride, padding, dilation, groups; a number stands for all dims.
+    stride, padding, dilation = (
+        _pair(arguments[place], dims) if len(arguments) > place else default
+        for place, default in ((3, [1, 1]), (4, [0, 0]), (5, [1, 1]))
+    )
+    groups = arguments[6] if len(arguments) > 6 else 1
+    kernel = [1, shape[2]] if dims == 1 else list(shape[2:])
+    if dims == 1:
+        x = x.unsqueeze(-2)
+        padding = [0, padding[1]]
+    x = x if x.dim() == 4 else x[None]
+    patches = functional.unfold(x, kernel, dilation, padding, stride)
+    patches = patches.reshape(x.shape[0], groups, -1, patches.shape[-1])
+    return patches.permute(1, 2, 0, 3).flatten(2)
+
+
+def _pair(value: Any, dims: int) -> list[int]:
+    found = [value] * dims if isinstance(value, int) else list(value) * (dims if len(value) == 1 else 1)
+    return [found[0], found[0]] if dims == 1 else found
+
+
+def _round(module: Any, node: Any, moments: _Moments, highest: int) -> None:
+    torch = stack().torch
+    parameter = attrgetter(node.args[_WEIGHT].target)(module)
+    weight = parameter.detach().double()
+    groups = moments.squares.shape[0]
+    rows = weight.reshape(groups, weight.shape[0] // groups, -1)
+    largest = rows.abs().amax(2)
+    scales = torch.where(largest > 0, largest / highest, torch.ones_like(largest))
+    whole = _carried(rows, scales, moments.squares / max(moments.count, 1), highest)
+    changed = whole * scales[:, :, None]
+    with torch.no_grad():
+        parameter.copy_(changed.reshape(weight.shape).to(parameter.dtype))
+        bias: Any = node.args[BIAS] if len(node.args) > BIAS else None
+        if getattr(bias, "op", "") == "get_attr" and len(bias.users) == 1:
+            mean = moments.sum / max(moments.count, 1)
+            shift = torch.einsum("gol,gl->go", changed - rows, mean).reshape(-1)
+            own = attrgetter(bias.target)(module)
+            own.copy_((own.double() - shift).to(own.dtype))
+
+
+def _carried(rows: Any, scales: Any, squares: Any, highest: int) -> Any:
+    """Whole numbers, of [group, output, input]; the inputs that matter most come first."""
+    torch = stack().torch
+    strength = squares.diagonal(dim1=1, dim2=2)
+    order = torch.argsort(strength, dim=1, descending=True, stable=True)
+    inverse = _inverse_root(squares, strength, order)
+    left = rows.gather(2, order[:, None, :].expand_as(rows)).clone()
+    original = left.clone()
+    top = original.abs().argmax(2)
+    result = torch.empty_like(left)
+    length = left.shape[2]
+    for begin in range(0, length, _BLOCK):
+        end = min(begin + _BLOCK, length)
+        errors = left.new_empty(*left.shape[:2], end - begin)
+        for column in range(begin, end):
+            whole = (left[:, :, column] / scales).round().clamp(-highest, highest)
+            # The largest of a channel says how large a step is.
+            whole = torch.where(top == column, (original[:, :, column] / scales).round(), whole)
+            result[:, :, column] = whole
+            error = (left[:, :, column] - whole * scales) / inverse[:, column, column][:, None]
+            errors[:, :, column - begin] = error
+            left[:, :, column:end] -= error[:, :, None] * inverse[:, column, None, column:end]
+        left[:, :, end:] -= errors @ inverse[:, begin:end, end:]
+    return result.gather(2, torch.argsort(order, dim=1)[:, None, :].expand_as(rows))
+
+
+def _inverse_root(squares: Any, strength: Any, order: Any) -> Any:
+    """The upper triangular root of the inverse of the damped second moments, in the order of work."""
+    torch = stack().torch
+    size = squares.shape[1]
+    sorted_ = squares.gather(1, order[:, :, None].expand(-1, -1, size))
+    sorted_ = sorted_.gather(2, order[:, None, :].expand(-1, size, -1))
+    damping = _DAMPING * strength.mean(1).clamp(min=1e-12)
+    sorted_ = sorted_ + damping[:, None, None] * torch.eye(size, dtype=squares.dtype)
+    return torch.linalg.cholesky(torch.linalg.inv(sorted_)).transpose(1, 2)
