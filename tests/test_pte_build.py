@@ -213,6 +213,26 @@ def test_without_samples_the_example_has_to_do(fixed: FixedModel) -> None:
     assert random.held[0]["input"].any()
 
 
+def test_inputs_by_name_and_a_number_among_them(tmp_path: Path) -> None:
+    """Samples have the names of forward's parameters, whatever the program calls its tensors."""
+
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = torch.nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor, factor: float, y: torch.Tensor) -> torch.Tensor:
+            return self.fc(x) * factor + y
+
+    torch.manual_seed(0)
+    samples = [{"x": torch.randn(2, 4), "factor": 3.0, "y": torch.randn(2, 4)} for _ in range(8)]
+    model = hexport.torch.TorchModel(Scaled(), kwargs=samples[0], calibration=samples)
+    done = hexport.build_pte(model, output=tmp_path / "m.pte", target=CHIP, scheme="16a8w", min_sqnr=35)
+    assert done.met
+    (method,) = done.lowered.description.methods
+    assert [one.name for one in method.inputs] == ["x", "y"]
+
+
 def test_float_needs_no_samples_of_the_model(tmp_path: Path) -> None:
     """It brings those of one size, and is lowered for another."""
     model = hexport.torch.TorchModel(

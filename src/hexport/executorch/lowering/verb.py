@@ -192,6 +192,7 @@ def _described(
         if scheme != FLOAT:
             tell(f"reading {source.program.name} and its samples")
             about = from_plain(DescribeReply, session.call("describe", DescribeRequest(program)))
+            about = replace(about, inputs=_named(about.inputs, source.input_names))
             written = write_calibration(
                 source.samples, about, source.shapes, folder / f"in-{number}", preprocess, limit
             )
@@ -202,14 +203,18 @@ def _described(
 
 
 def _renamed(method: Method, source: Source) -> Method:
-    def named(tensors: tuple[Any, ...], names: tuple[str, ...]) -> tuple[Any, ...]:
-        fits = len(names) == len(tensors)
-        return tuple(replace(t, name=n) for t, n in zip(tensors, names, strict=True)) if fits else tensors
-
     return replace(
         method,
-        inputs=named(method.inputs, source.input_names),
-        outputs=named(method.outputs, source.output_names),
+        inputs=_named(method.inputs, source.input_names),
+        outputs=_named(method.outputs, source.output_names),
+    )
+
+
+def _named(tensors: tuple[Any, ...], names: tuple[str, ...]) -> tuple[Any, ...]:
+    """With these names, if there are as many."""
+    fits = len(names) == len(tensors)
+    return (
+        tuple(replace(one, name=name) for one, name in zip(tensors, names, strict=True)) if fits else tensors
     )
 
 
