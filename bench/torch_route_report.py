@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,9 @@ class Measured:
     cpu_seconds: float | None = None
     """The same, of the processors, over all of its processes; None where the system does not tell."""
     db: float | str | None = None
-    """Of the worst output and sample, beside eager; ``exact`` and ``broken`` are the infinities."""
-    outputs: Mapping[str, float | str] = field(default_factory=dict)
+    """Of the worst output in the median sample, beside eager; ``exact`` and ``broken``: the infinities."""
+    worst_db: float | str | None = None
+    """The same of the worst sample."""
     placed: Placed | None = None
     binary_bytes: int = 0
     """The code and weights for the NPU."""
@@ -110,7 +111,7 @@ def show(runs: Sequence[Measured]) -> None:
 
 
 _LEGEND = (
-    "dB: worst output of the worst test input on the simulator, beside PyTorch in eager mode.",
+    "dB: worst output of the median test input (of the worst) on the simulator, beside PyTorch as it is.",
     "NPU: nodes that it runs, and its share of the MACs where that is not all. Sizes in MB.",
     "binary: what the NPU loads; the package has a CPU model beside it.",
     "CPU s: seconds of the processors, which depend less on what else runs.",
@@ -140,8 +141,8 @@ def _quality(run: Measured | None) -> str:
         return ""
     if run.failure:
         return "fails"
-    figure = f"{run.db:.1f}" if isinstance(run.db, float) else str(run.db)
-    return f"{figure} !" if run.short else figure
+    figure, worst = (f"{db:.1f}" if isinstance(db, float) else str(db) for db in (run.db, run.worst_db))
+    return f"{figure} ({worst}) !" if run.short else f"{figure} ({worst})"
 
 
 def _placed(run: Measured | None) -> str:

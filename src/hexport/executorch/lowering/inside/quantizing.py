@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from hexport.executorch.lowering.options import Quantizing
 from hexport.executorch.lowering.requests import MethodRequest, QuantizeRequest
 from hexport.toolchain.serving import JobError
 
+_HEARD = 16
+"""Samples that weights are rounded by, at most: they are in memory at once."""
 _HELD = 4
 """One of so many samples gives no range, and tells how good the ranges of the others are."""
 
@@ -54,41 +56,40 @@ class Quantisation:
         """Prepare, measure or train, convert."""
         if self._request.training is not None:
             return self._trained()
-        self._round_weights()
+        better = self._round_weights()
         prepared = self._prepared()
         self._feed(prepared, self._fit)
         seen = ranges.read_ranges(prepared)
         margin = self._margin(seen)
-        self._feed(prepared, self._held)
-        everything = ranges.read_ranges(prepared)
         decibels = self._measured(seen, margin) if self._held else None
-        ranges.write_ranges(prepared, everything, margin)
+        if better:  # what was held out has told, and has its say now
+            self._weights = self._rounded((*self._fit, *self._held))
+            prepared = self._prepared()
+            self._feed(prepared, self._fit)
+        self._feed(prepared, self._held)
+        ranges.write_ranges(prepared, ranges.read_ranges(prepared), margin)
         bias.make_room(prepared)
         return Quantised(self._converted(prepared), decibels)
 
-    def _round_weights(self) -> None:
-        """Weights that make up for each other's rounding, if samples that gave no range come closer so."""
-        scheme, quantizing = self._request.scheme, self._quantizing
-        if (
-            not self._held
-            or not can_round(scheme)
-            or False
-            in (
-                quantizing.conv_per_channel,
-                quantizing.linear_per_channel,
-            )
-        ):
-            return
+    def _round_weights(self) -> bool:
+        """Weights that make up for each other's rounding, if samples that were held out come closer so."""
+        whole = False in (self._quantizing.conv_per_channel, self._quantizing.linear_per_channel)
+        if not self._held or whole or not can_round(self._request.scheme):
+            return False
         plain = self._decibels_of(self._float)
-        heard = samples(self._method, self._program, self._fit)
-        self._weights = with_rounded_weights(self._float, heard, scheme, self._settled.schemes)
+        self._weights = self._rounded(self._fit)
         rounded = self._decibels_of(self._weights)
         if rounded <= plain:
             self._weights = self._float
-            return
+            return False
         self._settled.note(
             f"weights are rounded so that they make up for each other: {rounded:.1f} dB, and not {plain:.1f}"
         )
+        return True
+
+    def _rounded(self, numbers: Sequence[int]) -> Any:
+        heard = list(samples(self._method, self._program, numbers[:_HEARD]))
+        return with_rounded_weights(self._float, heard, self._request.scheme, self._settled.schemes)
 
     def _decibels_of(self, module: Any) -> float:
         """With the ranges of the samples, on those that were held out."""

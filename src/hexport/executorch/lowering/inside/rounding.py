@@ -1,16 +1,16 @@
 """Weights moved onto the grid that the quantiser will put them on, so that a layer's results change least.
 
 ExecuTorch's quantiser rounds every weight to the nearest step. Here each input's weights are rounded after
-the other and those to come make up for it (GPTQ; Frantar et al., 2022), and the bias takes back what is left
-on the average. The weights stay floats: they lie on whole steps, and the largest of each channel stays as it
-is, so that the quantiser finds the same steps.
+the other and those to come make up for it (GPTQ; Frantar et al., 2022), and biases take back what is left on
+the average, also of what the layers before have left. The weights stay floats: they lie on whole steps, and
+the largest of each channel stays as it is, so that the quantiser finds the same steps.
 """
 
 from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -26,6 +26,8 @@ _BLOCK = 64
 _LONGEST = 4096
 """Inputs of a row; beyond that the moments take more memory than they are worth."""
 _KERNELS = {"conv1d": 1, "conv2d": 2}
+_MOST_PASSES = 128
+"""Layers whose means are matched; each takes a pass over the samples."""
 
 
 def can_round(scheme: str) -> bool:
@@ -33,17 +35,69 @@ def can_round(scheme: str) -> bool:
     return scheme.endswith(tuple(_HIGHEST))
 
 
-def with_rounded_weights(module: Any, samples: Iterable[Any], scheme: str, left: Iterable[str]) -> Any:
+def with_rounded_weights(module: Any, samples: Sequence[Any], scheme: str, left: Iterable[str]) -> Any:
     """A copy with such weights; ``left`` are operators, by name, that have another scheme."""
     made = copy.deepcopy(module)
     _join_norms(made)
     highest = next(steps for bits, steps in _HIGHEST.items() if scheme.endswith(bits))
     layers = [node for node in made.graph.nodes if node.name not in set(left) and _is_layer(made, node)]
     heard = _listen(made, layers, samples)
+    whole = copy.deepcopy(made)
     for node in layers:
         if node.name in heard:
             _round(made, node, heard[node.name], highest)
+    biased = [node for node in layers if _own_bias(node) is not None]
+    if len(biased) <= _MOST_PASSES:
+        _match_means(whole, made, biased, samples)
     return made
+
+
+def _match_means(whole: Any, made: Any, layers: list[Any], samples: Sequence[Any]) -> None:
+    """Layer after layer, the bias takes back what all that was rounded before shifts its results by."""
+    torch = stack().torch
+    names = [node.name for node in layers]
+    wanted = _means(whole, names, samples)
+    for node in layers:
+        (found,) = _means(made, [node.name], samples).values()
+        bias: Any = _own_bias(node)
+        own = attrgetter(bias.target)(made)
+        with torch.no_grad():
+            own.add_((wanted[node.name] - found).to(own.dtype))
+
+
+def _means(module: Any, names: list[str], samples: Sequence[Any]) -> dict[str, Any]:
+    """The mean result of every channel of these layers."""
+    torch = stack().torch
+    mouths = copy.deepcopy(module)
+    sums: dict[str, list[Any]] = {name: [] for name in names}
+
+    class Mouth(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, name: str, axis: int) -> None:
+            super().__init__()
+            self._found, self._axis = sums[name], axis
+
+        def forward(self, y: Any) -> Any:
+            self._found.append(y.double().movedim(self._axis, 0).flatten(1).mean(1))
+            return y
+
+    for node in [node for node in mouths.graph.nodes if node.name in sums]:
+        name = f"mouth_of_{node.name}"
+        axis = -1 if base_name(node) == "linear" else -1 - _KERNELS[base_name(node)]
+        mouths.add_submodule(name, Mouth(node.name, axis))
+        with mouths.graph.inserting_after(node):
+            told = mouths.graph.call_module(name, (node,))
+        node.replace_all_uses_with(told, delete_user_cb=lambda user, told=told: user is not told)
+    mouths.recompile()
+    with torch.no_grad():
+        for args, kwargs in samples:
+            mouths(*args, **kwargs)
+    return {name: torch.stack(found).mean(0) for name, found in sums.items()}
+
+
+def _own_bias(node: Any) -> Any | None:
+    """The node that gets a layer's bias, if no other layer has it."""
+    bias: Any = node.args[BIAS] if len(node.args) > BIAS else None
+    return bias if getattr(bias, "op", "") == "get_attr" and len(bias.users) == 1 else None
 
 
 def _join_norms(module: Any) -> None:
@@ -77,7 +131,7 @@ class _Moments:
         self.count += vectors.shape[2]
 
 
-def _listen(module: Any, layers: list[Any], samples: Iterable[Any]) -> dict[str, _Moments]:
+def _listen(module: Any, layers: list[Any], samples: Sequence[Any]) -> dict[str, _Moments]:
     """What goes into each layer, on the samples."""
     torch = stack().torch
     ears = copy.deepcopy(module)
@@ -145,8 +199,8 @@ def _round(module: Any, node: Any, moments: _Moments, highest: int) -> None:
     changed = whole * scales[:, :, None]
     with torch.no_grad():
         parameter.copy_(changed.reshape(weight.shape).to(parameter.dtype))
-        bias: Any = node.args[BIAS] if len(node.args) > BIAS else None
-        if getattr(bias, "op", "") == "get_attr" and len(bias.users) == 1:
+        bias = _own_bias(node)
+        if bias is not None:
             mean = moments.sum / max(moments.count, 1)
             shift = torch.einsum("gol,gl->go", changed - rows, mean).reshape(-1)
             own = attrgetter(bias.target)(module)
