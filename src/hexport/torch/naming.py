@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from hexport.zoo.models import PREFIX
+
 _FACTORY = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _FILES = (".onnx", ".pt2", ".pt", ".pth", ".pte", ".npz", ".bin", ".zip")
 """A name that ends so is a file, there or not: ``C:model.onnx`` is a place on a drive."""
-_ZOO = "zoo:"
 PROGRAM = ".pt2"
 PICKLES = (".pt", ".pth", ".ckpt", ".pkl")
 
@@ -16,7 +17,12 @@ PICKLES = (".pt", ".pth", ".ckpt", ".pkl")
 def split_factory(text: str) -> tuple[str, str] | None:
     """Module or file, and the factory in it; None: it is no such name."""
     source, colon, factory = text.rpartition(":")
-    if not colon or text.startswith(_ZOO) or text.lower().endswith(_FILES) or not _FACTORY.fullmatch(factory):
+    if (
+        not colon
+        or text.startswith(PREFIX)
+        or text.lower().endswith(_FILES)
+        or not _FACTORY.fullmatch(factory)
+    ):
         return None
     if source.lower().endswith(".py"):
         return source, factory

@@ -19,10 +19,11 @@ from hexport.executorch.lowering.inside.asking import Answers
 from hexport.executorch.lowering.inside.configs import Settled, settled
 from hexport.executorch.lowering.inside.kernels import missing_kernels
 from hexport.executorch.lowering.inside.lowering import Lowering, Part
+from hexport.executorch.lowering.inside.operators import base_name, op_name
 from hexport.executorch.lowering.inside.placement import delegates, read_placement, source_line
 from hexport.executorch.lowering.inside.programs import Program
 from hexport.executorch.lowering.inside.quantizing import Quantisation
-from hexport.executorch.lowering.inside.readying import base_name, op_name, readied
+from hexport.executorch.lowering.inside.readying import readied
 from hexport.executorch.lowering.inside.specs import compile_spec
 from hexport.executorch.lowering.inside.stack import stack
 from hexport.executorch.lowering.options import FLOAT, LoweringOptions

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hexport.executorch.lowering.inside.operators import op_name
 from hexport.executorch.lowering.inside.programs import module_path
-from hexport.executorch.lowering.inside.readying import op_name, origin
+from hexport.executorch.lowering.inside.readying import origin
 from hexport.executorch.lowering.inside.stack import stack
 
 _WORDS = re.compile(r"<[EW]>\s*(.+)|\[ERROR\] \[Qnn ExecuTorch\]:\s*(.+)")

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from hexport.executorch.lowering.inside.readying import BIAS, BIASED, attribute, base_name
+from hexport.executorch.lowering.inside.operators import BIAS, BIASED, attribute, base_name
 from hexport.executorch.lowering.inside.stack import stack
 
 LIMIT = 2**31 - 128

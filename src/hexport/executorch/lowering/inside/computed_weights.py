@@ -5,21 +5,21 @@ ExecuTorch takes a weight that is no parameter for an activation, and its convol
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Any
 
+from hexport.executorch.lowering.inside.operators import BIAS, BIASED, attribute, base_name
 from hexport.executorch.lowering.inside.stack import stack
 
-_WEIGHT, _BIAS = 1, 2
+_WEIGHT = 1
 
 
-def settle_weights(module: Any, layers: tuple[str, ...]) -> int:
-    """Make them parameters, of ``layers`` by the base name of their operator; how many there were."""
+def settle_weights(module: Any) -> int:
+    """Make them parameters; how many there were."""
     count = 0
     for node in list(module.graph.nodes):
-        if node.op != "call_function" or _base(node) not in layers:
+        if node.op != "call_function" or base_name(node) not in BIASED:
             continue
-        for place in (_WEIGHT, _BIAS):
+        for place in (_WEIGHT, BIAS):
             weight: Any = node.args[place] if len(node.args) > place else None
             if getattr(weight, "op", "") != "call_function" or not _is_settled(weight):
                 continue
@@ -49,13 +49,8 @@ def _is_settled(node: Any) -> bool:
 
 def _value(module: Any, node: Any) -> Any:
     if node.op == "get_attr":
-        return attrgetter(node.target)(module).detach()
+        return attribute(module, node).detach()
     known = stack().torch
     args, kwargs = known.fx.node.map_arg((node.args, node.kwargs), lambda one: _value(module, one))
     with known.no_grad():
         return node.target(*args, **kwargs)
-
-
-def _base(node: Any) -> str:
-    schema = getattr(node.target, "_schema", None)
-    return schema.name.rpartition("::")[2] if schema is not None else ""

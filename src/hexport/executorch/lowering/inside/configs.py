@@ -7,7 +7,8 @@ from typing import Any
 
 from hexport.executorch.lowering.inside import bias
 from hexport.executorch.lowering.inside.matching import fits, settle
-from hexport.executorch.lowering.inside.readying import BIASED, attribute, base_name, origin
+from hexport.executorch.lowering.inside.operators import BIASED, attribute, base_name
+from hexport.executorch.lowering.inside.readying import origin
 from hexport.executorch.lowering.inside.stack import stack
 from hexport.executorch.lowering.options import BLOCK, FLOAT, Quantizing
 from hexport.executorch.lowering.overrides import CPU, Override

@@ -16,9 +16,9 @@ Attention with a mask is written out first: ExecuTorch does so later, with −in
 from __future__ import annotations
 
 import math
-from operator import attrgetter
 from typing import Any
 
+from hexport.executorch.lowering.inside.operators import attribute, base_name
 from hexport.executorch.lowering.inside.stack import stack
 
 HUGE, MODERATE = -1e3, -32.0
@@ -52,7 +52,7 @@ def moderate_masks(module: Any) -> int:
     for node in list(module.graph.nodes):
         if node.op == "get_attr":
             found += _moderate_constant(module, node)
-        elif node.op == "call_function" and (_kind(node) in _GIVING or _scales_a_mask(node)):
+        elif node.op == "call_function" and (base_name(node) in _GIVING or _scales_a_mask(node)):
             found += _moderate_numbers(node)
     return found
 
@@ -72,14 +72,14 @@ def _is_huge(number: Any) -> bool:
 
 def _scales_a_mask(node: Any) -> bool:
     """(1 − mask) · −1e4: only where the other factor is 0 or 1."""
-    if _kind(node) not in ("mul", "mul_") or not _is_huge(node.args[1]):
+    if base_name(node) not in ("mul", "mul_") or not _is_huge(node.args[1]):
         return False
     return _is_zero_or_one(node.args[0], _DEEPEST)
 
 
 def _moderate_constant(module: Any, node: Any) -> bool:
     torch = stack().torch
-    values = attrgetter(node.target)(module)
+    values = attribute(module, node)
     if not torch.is_tensor(values) or not values.is_floating_point() or not bool((values <= HUGE).any()):
         return False
     if not _reaches_only_softmax(node, _DEEPEST):
@@ -99,7 +99,8 @@ def _reaches_only_softmax(node: Any, depth: int) -> bool:
     if depth == 0 or not node.users:
         return False
     return all(
-        _kind(user) in _SOFTMAX or (_kind(user) in _PASSING and _reaches_only_softmax(user, depth - 1))
+        base_name(user) in _SOFTMAX
+        or (base_name(user) in _PASSING and _reaches_only_softmax(user, depth - 1))
         for user in node.users
     )
 
@@ -113,7 +114,7 @@ def _is_zero_or_one(node: Any, depth: int) -> bool:
         return True
     if node.op != "call_function":
         return False
-    name = _kind(node)
+    name = base_name(node)
     if name in _MOVING:
         return _is_zero_or_one(node.args[0], depth - 1)
     return name == "rsub" and node.args[1] == 1 and _is_zero_or_one(node.args[0], depth - 1)
@@ -182,9 +183,3 @@ def _call(module: Any, near: Any, target: Any, *args: Any, like: Any = None) -> 
     values = [one.meta["val"] if hasattr(one, "meta") else one for one in args]
     node.meta = {**near.meta, "val": target(*values) if like is None else like.meta["val"]}
     return node
-
-
-def _kind(node: Any) -> str:
-    """``softmax`` of ``aten.softmax.int``."""
-    schema = getattr(node.target, "_schema", None)
-    return schema.name.rpartition("::")[2] if schema is not None else ""

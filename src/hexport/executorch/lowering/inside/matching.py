@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from hexport.executorch.lowering.inside.operators import base_name, op_name
 from hexport.executorch.lowering.inside.programs import module_path, module_paths
-from hexport.executorch.lowering.inside.readying import base_name, op_name, origin
+from hexport.executorch.lowering.inside.readying import origin
 from hexport.executorch.lowering.overrides import Override
 from hexport.toolchain.serving import JobError
 

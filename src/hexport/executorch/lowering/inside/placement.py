@@ -9,8 +9,8 @@ from math import prod
 from typing import Any
 
 from hexport.executorch.lowering.inside.asking import Answers
+from hexport.executorch.lowering.inside.operators import op_name
 from hexport.executorch.lowering.inside.programs import module_path
-from hexport.executorch.lowering.inside.readying import op_name
 from hexport.executorch.pte.partition import CpuNode, Delegate, Partition
 
 _FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<where>\S+)')

@@ -8,9 +8,9 @@ three would share ranges.
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Any
 
+from hexport.executorch.lowering.inside.operators import attribute
 from hexport.executorch.lowering.inside.stack import stack
 
 _WEIGHT, _BIAS = 1, 2
@@ -46,7 +46,7 @@ def _unpacked(module: Any, linear: Any) -> bool:
 def _rows(module: Any, linear: Any, place: int, begin: int, size: int, name: str) -> Any:
     """The rows of a weight or bias that belong to one of the three, as a parameter of their own."""
     torch = stack().torch
-    whole = attrgetter(linear.args[place].target)(module)
+    whole = attribute(module, linear.args[place])
     rows = whole.detach()[begin : begin + size].clone()
     module.register_parameter(name, torch.nn.Parameter(rows, requires_grad=False))
     with module.graph.inserting_before(linear):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hexport.executorch.lowering.inside.readying import base_name
+from hexport.executorch.lowering.inside.operators import base_name
 
 Ranges = dict[str, tuple[Any, Any]]
 """Observer → its lowest and highest number."""

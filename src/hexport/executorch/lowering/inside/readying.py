@@ -16,11 +16,11 @@ Every operator is marked with its name here, which the mark keeps through quanti
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 from hexport.executorch.lowering.inside.computed_weights import settle_weights
 from hexport.executorch.lowering.inside.masks import MODERATE, moderate_masks
+from hexport.executorch.lowering.inside.operators import BIAS, BIASED, attribute, base_name
 from hexport.executorch.lowering.inside.pools import name_strides
 from hexport.executorch.lowering.inside.projections import unpack_projections
 from hexport.executorch.lowering.inside.slopes import write_out_slopes
@@ -28,9 +28,6 @@ from hexport.executorch.lowering.inside.stack import stack
 
 MARK = "hexport"
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-BIASED = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-"""Layers whose third argument is a bias."""
-BIAS = 2
 
 
 def readied(exported: Any) -> tuple[Any, list[str]]:
@@ -38,7 +35,7 @@ def readied(exported: Any) -> tuple[Any, list[str]]:
     notes: list[str] = []
     module = _with_steps(exported, notes).module()
     _select_instead_of_unbind(module)
-    settle_weights(module, BIASED)
+    settle_weights(module)
     unpack_projections(module)
     write_out_slopes(module)
     name_strides(module)
@@ -60,25 +57,6 @@ def origin(node: Any) -> str | None:
     """The name that the operator had when the graph was ready; None: it was put in later."""
     found: str | None = (node.meta.get("custom") or {}).get(MARK)
     return found
-
-
-def op_name(node: Any) -> str:
-    """``aten.linear.default``, of torch's operators and of those that ExecuTorch makes of them."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
-        return str(getattr(node.target, "__name__", node.target))
-    return f"{schema.name.replace('::', '.')}.{schema.overload_name or 'default'}"
-
-
-def base_name(node: Any) -> str:
-    """``linear`` of ``aten.linear.default``."""
-    schema = getattr(node.target, "_schema", None)
-    return schema.name.rpartition("::")[2] if schema is not None else ""
-
-
-def attribute(module: Any, node: Any) -> Any:
-    """The tensor of a node that gets a parameter or a constant."""
-    return operator.attrgetter(node.target)(module)
 
 
 def _with_steps(exported: Any, notes: list[str]) -> Any:

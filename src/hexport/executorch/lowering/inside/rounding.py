@@ -1,7 +1,7 @@
 """Weights moved onto the grid that the quantiser will put them on, so that a layer's results change least.
 
 ExecuTorch's quantiser rounds every weight to the nearest step. Here each input's weights are rounded after
-the other and those to come make up for it (GPTQ; Frantar et al., 2022), and biases take back what is left on
+the other and those to come make up for it (GPTQ, as for ONNX models), and biases take back what is left on
 the average, also of what the layers before have left. The weights stay floats: they lie on whole steps, and
 the largest of each channel stays as it is, so that the quantiser finds the same steps.
 """
@@ -11,18 +11,15 @@ from __future__ import annotations
 import copy
 import importlib
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 from typing import Any
 
-from hexport.executorch.lowering.inside.readying import BIAS, base_name
+from hexport.executorch.lowering.inside.operators import BIAS, attribute, base_name
 from hexport.executorch.lowering.inside.stack import stack
+from hexport.quantization.carrying import carried
 
 _HIGHEST = {"8w": 127, "4w": 7}
 """By the last part of a scheme's name; 16 bits need no such care."""
 _WEIGHT = 1
-_DAMPING = 0.01
-"""Of the mean second moment, added to each: inputs that were never active must not be divided by."""
-_BLOCK = 64
 _LONGEST = 4096
 """Inputs of a row; beyond that the moments take more memory than they are worth."""
 _KERNELS = {"conv1d": 1, "conv2d": 2}
@@ -60,7 +57,7 @@ def _match_means(whole: Any, made: Any, layers: list[Any], samples: Sequence[Any
     for node in layers:
         (found,) = _means(made, [node.name], samples).values()
         bias: Any = _own_bias(node)
-        own = attrgetter(bias.target)(made)
+        own = attribute(made, bias)
         with torch.no_grad():
             own.add_((wanted[node.name] - found).to(own.dtype))
 
@@ -109,7 +106,7 @@ def _is_layer(module: Any, node: Any) -> bool:
     kind = base_name(node) if node.op == "call_function" else ""
     if kind not in ("linear", *_KERNELS) or getattr(node.args[_WEIGHT], "op", "") != "get_attr":
         return False
-    weight = attrgetter(node.args[_WEIGHT].target)(module)
+    weight = attribute(module, node.args[_WEIGHT])
     plain = all(not isinstance(argument, str) for argument in node.args)  # padding="same"
     shared = len(node.args[_WEIGHT].users) > 1
     return plain and not shared and weight[0].numel() <= _LONGEST
@@ -142,7 +139,7 @@ def _listen(module: Any, layers: list[Any], samples: Sequence[Any]) -> dict[str,
         def __init__(self, node: Any) -> None:
             super().__init__()
             self._arguments, self._kind = node.args, base_name(node)
-            self._shape = attrgetter(node.args[_WEIGHT].target)(ears).shape
+            self._shape = attribute(ears, node.args[_WEIGHT]).shape
             self._moments = heard.setdefault(node.name, _Moments())
 
         def forward(self, x: Any) -> Any:
@@ -189,56 +186,20 @@ def _pair(value: Any, dims: int) -> list[int]:
 
 def _round(module: Any, node: Any, moments: _Moments, highest: int) -> None:
     torch = stack().torch
-    parameter = attrgetter(node.args[_WEIGHT].target)(module)
+    parameter = attribute(module, node.args[_WEIGHT])
     weight = parameter.detach().double()
     groups = moments.squares.shape[0]
     rows = weight.reshape(groups, weight.shape[0] // groups, -1)
     largest = rows.abs().amax(2)
     scales = torch.where(largest > 0, largest / highest, torch.ones_like(largest))
-    whole = _carried(rows, scales, moments.squares / max(moments.count, 1), highest)
-    changed = whole * scales[:, :, None]
+    squares = moments.squares / max(moments.count, 1)
+    whole = carried(rows.numpy(), scales.numpy(), squares.numpy(), highest, keep_largest=True)
+    changed = torch.from_numpy(whole) * scales[:, :, None]
     with torch.no_grad():
         parameter.copy_(changed.reshape(weight.shape).to(parameter.dtype))
         bias = _own_bias(node)
         if bias is not None:
             mean = moments.sum / max(moments.count, 1)
             shift = torch.einsum("gol,gl->go", changed - rows, mean).reshape(-1)
-            own = attrgetter(bias.target)(module)
+            own = attribute(module, bias)
             own.copy_((own.double() - shift).to(own.dtype))
-
-
-def _carried(rows: Any, scales: Any, squares: Any, highest: int) -> Any:
-    """Whole numbers, of [group, output, input]; the inputs that matter most come first."""
-    torch = stack().torch
-    strength = squares.diagonal(dim1=1, dim2=2)
-    order = torch.argsort(strength, dim=1, descending=True, stable=True)
-    inverse = _inverse_root(squares, strength, order)
-    left = rows.gather(2, order[:, None, :].expand_as(rows)).clone()
-    original = left.clone()
-    top = original.abs().argmax(2)
-    result = torch.empty_like(left)
-    length = left.shape[2]
-    for begin in range(0, length, _BLOCK):
-        end = min(begin + _BLOCK, length)
-        errors = left.new_empty(*left.shape[:2], end - begin)
-        for column in range(begin, end):
-            whole = (left[:, :, column] / scales).round().clamp(-highest, highest)
-            # The largest of a channel says how large a step is.
-            whole = torch.where(top == column, (original[:, :, column] / scales).round(), whole)
-            result[:, :, column] = whole
-            error = (left[:, :, column] - whole * scales) / inverse[:, column, column][:, None]
-            errors[:, :, column - begin] = error
-            left[:, :, column:end] -= error[:, :, None] * inverse[:, column, None, column:end]
-        left[:, :, end:] -= errors @ inverse[:, begin:end, end:]
-    return result.gather(2, torch.argsort(order, dim=1)[:, None, :].expand_as(rows))
-
-
-def _inverse_root(squares: Any, strength: Any, order: Any) -> Any:
-    """The upper triangular root of the inverse of the damped second moments, in the order of work."""
-    torch = stack().torch
-    size = squares.shape[1]
-    sorted_ = squares.gather(1, order[:, :, None].expand(-1, -1, size))
-    sorted_ = sorted_.gather(2, order[:, None, :].expand(-1, size, -1))
-    damping = _DAMPING * strength.mean(1).clamp(min=1e-12)
-    sorted_ = sorted_ + damping[:, None, None] * torch.eye(size, dtype=squares.dtype)
-    return torch.linalg.cholesky(torch.linalg.inv(sorted_)).transpose(1, 2)

@@ -7,9 +7,9 @@ ExecuTorch has the slopes on the wrong axis unless x has four dims: 7 dB in 16a8
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Any
 
+from hexport.executorch.lowering.inside.operators import attribute
 from hexport.executorch.lowering.inside.stack import stack
 
 _PICTURE = 4
@@ -26,13 +26,11 @@ def _written_out(module: Any, node: Any) -> bool:
     aten, torch = stack().aten, stack().torch
     x, slope = node.args
     rank = len(x.meta["val"].shape)
-    if slope.op != "get_attr" or rank == _PICTURE or attrgetter(slope.target)(module).numel() == 1:
+    if slope.op != "get_attr" or rank == _PICTURE or attribute(module, slope).numel() == 1:
         return False
-    values = attrgetter(slope.target)(module).detach()
+    values = attribute(module, slope).detach().reshape(1, -1, *[1] * (rank - 2)).clone()
     name = f"{node.name}_slopes"
-    module.register_parameter(
-        name, torch.nn.Parameter(values.reshape(1, -1, *[1] * (rank - 2)).clone(), requires_grad=False)
-    )
+    module.register_parameter(name, torch.nn.Parameter(values, requires_grad=False))
 
     def call(target: Any, *arguments: Any) -> Any:
         made = module.graph.call_function(target, arguments)
@@ -41,7 +39,7 @@ def _written_out(module: Any, node: Any) -> bool:
 
     with module.graph.inserting_before(node):
         slopes = module.graph.get_attr(name)
-        slopes.meta = {**slope.meta, "val": x.meta["val"].new_empty(attrgetter(name)(module).shape)}
+        slopes.meta = {**slope.meta, "val": x.meta["val"].new_empty(values.shape)}
         below = call(aten.mul.Tensor, call(aten.relu.default, call(aten.neg.default, x)), slopes)
         result = call(aten.sub.Tensor, call(aten.relu.default, x), below)
     node.replace_all_uses_with(result)
