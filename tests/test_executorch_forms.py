@@ -72,3 +72,29 @@ def test_it_is_whole_on_the_npu_and_right(
     )
     (method,) = done.lowered.description.methods
     assert (done.met, method.partition.cpu) == (True, ())
+
+
+def test_weights_make_up_for_each_others_rounding(executorch: Toolchain, tmp_path: Path) -> None:
+    """Kept because samples that were held out come closer so, which is told with both figures."""
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        *(nn.Conv2d(3, 24, 3, bias=False), nn.BatchNorm2d(24), nn.ReLU6()),
+        *(
+            nn.Conv2d(24, 24, 3, groups=24),
+            nn.ReLU6(),
+            nn.Conv2d(24, 16, 1),
+            nn.Flatten(),
+            nn.Linear(16 * 64, 4),
+        ),
+    )
+    samples = [(torch.rand(1, 3, 12, 12) + torch.randn(1, 3, 1, 1),) for _ in range(12)]
+    done = hexport.build_pte(
+        hexport.torch.TorchModel(module, samples[0], calibration=samples),
+        output=tmp_path / "m.pte",
+        target="SM8650",
+        scheme="16a8w",
+        min_sqnr=40,
+        toolchain=executorch.name,
+    )
+    assert done.met
+    assert any("make up for each other" in note for note in done.lowered.notes)
