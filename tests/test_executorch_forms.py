@@ -98,3 +98,24 @@ def test_weights_make_up_for_each_others_rounding(executorch: Toolchain, tmp_pat
     )
     assert done.met
     assert any("make up for each other" in note for note in done.lowered.notes)
+
+
+def test_what_relu6_cuts_off_takes_no_steps(executorch: Toolchain, tmp_path: Path) -> None:
+    """Before the cut the range is hundreds of times as wide: of 8 bits, relu6 would have one step."""
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.ReLU6(), nn.Conv2d(16, 8, 1), nn.ReLU6(), nn.Conv2d(8, 4, 1)
+    )
+    with torch.no_grad():
+        module[0].weight[0] *= 200
+    samples = [(torch.randn(1, 3, 12, 12),) for _ in range(8)]
+    done = hexport.build_pte(
+        hexport.torch.TorchModel(module, samples[0], calibration=samples),
+        output=tmp_path / "m.pte",
+        target="SM8650",
+        scheme="8a8w",
+        min_sqnr=25,
+        toolchain=executorch.name,
+    )
+    assert done.met
+    assert done.lowered.quantised_db["forward"] > 25

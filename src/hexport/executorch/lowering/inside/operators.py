@@ -7,7 +7,7 @@ from typing import Any
 
 BIASED = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 """Layers whose third argument is a bias."""
-BIAS = 2
+WEIGHT, BIAS = 1, 2
 
 
 def op_name(node: Any) -> str:

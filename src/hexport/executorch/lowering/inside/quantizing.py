@@ -68,7 +68,6 @@ class Quantisation:
             self._feed(prepared, self._fit)
         self._feed(prepared, self._held)
         ranges.write_ranges(prepared, ranges.read_ranges(prepared), margin)
-        bias.make_room(prepared)
         return Quantised(self._converted(prepared), decibels)
 
     def _round_weights(self) -> bool:
@@ -96,7 +95,6 @@ class Quantisation:
         before, self._weights = self._weights, module
         prepared = self._prepared()
         self._feed(prepared, self._fit)
-        bias.make_room(prepared)
         self._weights = before
         return self._decibels(self._converted(prepared))
 
@@ -128,7 +126,6 @@ class Quantisation:
         prepared = self._prepared()
         self._feed(prepared, self._fit[:1])  # weights are observed when they are first used
         ranges.write_ranges(prepared, seen, margin)
-        bias.make_room(prepared)
         return self._decibels(self._converted(prepared))
 
     def _trained(self) -> Quantised:
@@ -141,7 +138,7 @@ class Quantisation:
         measure_ranges(prepared, data, asked or ranges.usual_margin(self._request.scheme) or 1.0)
         for said in train(prepared, self._float, data, training, self._request.import_from):
             self._settled.note(said)
-        converted = self._converted(prepared)
+        converted = stack().quantize_pt2e.convert_pt2e(prepared)
         return Quantised(converted, self._decibels(converted) if self._held else None)
 
     def _prepared(self) -> Any:
@@ -160,6 +157,9 @@ class Quantisation:
                 prepared(*args, **kwargs)
 
     def _converted(self, prepared: Any) -> Any:
+        """With the ranges that it has by now, where they do not need care."""
+        ranges.cut_before(prepared)
+        bias.make_room(prepared)
         return stack().quantize_pt2e.convert_pt2e(prepared)
 
     def _decibels(self, quantised: Any) -> float:

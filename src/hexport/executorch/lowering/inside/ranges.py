@@ -27,6 +27,8 @@ _BOUNDED = (
     "softmax",
     "_softmax",
 )
+_CUTS = ("relu", "relu_", "relu6", "hardtanh", "hardtanh_", "clamp", "clamp_")
+"""Operators that give the same if what goes in was cut like their results."""
 _STEPS = (1.0, 1.25, 1.5, 2.0)
 
 
@@ -70,8 +72,7 @@ def _observers(prepared: Any) -> Iterator[tuple[str, Any, bool]]:
     for node in prepared.graph.nodes:
         if node.op == "call_module" and node.args[0].op != "get_attr":
             one = prepared.get_submodule(node.target)
-            lowest = getattr(one, "min_val", None)
-            if lowest is not None and lowest.numel() == 1:
+            if _is_whole(one):
                 users.setdefault(id(one), []).append(node)
     for nodes in users.values():
         ends = any(ends_by_itself(node) for node in nodes)
@@ -84,3 +85,38 @@ def ends_by_itself(node: Any) -> bool:
     while source.op == "call_module":
         source = source.args[0]
     return base_name(source) in _BOUNDED
+
+
+def cut_before(prepared: Any) -> None:
+    """What only goes into operators that cut gets the range of their results.
+
+    The quantiser gives it the range that it has before, of which relu6 may use a tenth. The NPU makes such a
+    pair one operator and does not mind; torch, which judges the program, and a pair that stays two, do.
+    """
+    seen: dict[int, int] = {}
+    looks = [node for node in prepared.graph.nodes if node.op == "call_module"]
+    for node in looks:
+        one = prepared.get_submodule(node.target)
+        seen[id(one)] = seen.get(id(one), 0) + 1
+    for node in looks:
+        one = prepared.get_submodule(node.target)
+        results = [_result_range(prepared, user) for user in node.users]
+        found = [each for each in results if each is not None]
+        if seen[id(one)] > 1 or len(found) < len(results) or not found or not _is_whole(one):
+            continue
+        one.min_val = min(low for low, _ in found).clone()
+        one.max_val = max(high for _, high in found).clone()
+
+
+def _result_range(prepared: Any, node: Any) -> tuple[Any, Any] | None:
+    """Of an operator that cuts, as its observer has it."""
+    if node.op != "call_function" or base_name(node) not in _CUTS or len(node.users) != 1:
+        return None
+    (look,) = node.users
+    one: Any = prepared.get_submodule(look.target) if look.op == "call_module" else None
+    return (one.min_val, one.max_val) if _is_whole(one) else None
+
+
+def _is_whole(observer: Any) -> bool:
+    """Whether it has one range for all of a tensor."""
+    return getattr(getattr(observer, "min_val", None), "numel", lambda: 0)() == 1
