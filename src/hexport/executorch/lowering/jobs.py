@@ -19,6 +19,7 @@ from hexport.executorch.lowering.inside.asking import Answers
 from hexport.executorch.lowering.inside.configs import Settled, settled
 from hexport.executorch.lowering.inside.kernels import missing_kernels
 from hexport.executorch.lowering.inside.lowering import Lowering, Part
+from hexport.executorch.lowering.inside.norms import join_norms
 from hexport.executorch.lowering.inside.operators import base_name, op_name
 from hexport.executorch.lowering.inside.placement import delegates, read_placement, source_line
 from hexport.executorch.lowering.inside.programs import Program
@@ -145,7 +146,9 @@ def _make_ready(method: MethodRequest, request: QuantizeRequest, options: Loweri
     module, notes = readied(program.exported)
     found = settled(request, module)
     ready = _Ready(method, program, module, found, notes=notes)
-    if request.scheme != FLOAT:
+    if request.scheme == FLOAT:
+        join_norms(module, apart=found.schemes)
+    else:
         quantised = Quantisation(method, program, module, request, options.quantizing, found).run()
         ready.module, ready.decibels = quantised.module, quantised.decibels
     return ready

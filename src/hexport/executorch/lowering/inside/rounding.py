@@ -11,10 +11,10 @@ largest of each channel stays as it is, so that the quantiser finds the same ste
 from __future__ import annotations
 
 import copy
-import importlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from hexport.executorch.lowering.inside.norms import join_norms
 from hexport.executorch.lowering.inside.operators import BIAS, WEIGHT, attribute, base_name
 from hexport.executorch.lowering.inside.stack import stack
 from hexport.executorch.lowering.inside.walking import Walk, fitting
@@ -40,7 +40,7 @@ def can_round(scheme: str) -> bool:
 def with_rounded_weights(module: Any, samples: Sequence[Any], scheme: str, left: Iterable[str]) -> Any:
     """A copy with such weights; ``left`` are operators, by name, that have another scheme."""
     made = copy.deepcopy(module)
-    _join_norms(made)
+    join_norms(made)
     highest = next(steps for bits, steps in _HIGHEST.items() if scheme.endswith(bits))
     others = set(left)
     layers = {node.name for node in made.graph.nodes if node.name not in others and _is_layer(made, node)}
@@ -64,11 +64,6 @@ def _own_bias(node: Any) -> Any | None:
     """The node that gets a layer's bias, if no other layer has it."""
     bias: Any = node.args[BIAS] if len(node.args) > BIAS else None
     return bias if getattr(bias, "op", "") == "get_attr" and len(bias.users) == 1 else None
-
-
-def _join_norms(module: Any) -> None:
-    """BatchNorm as a part of the convolution before it, as the quantiser would do next: it has the bias."""
-    importlib.import_module("torchao.quantization.pt2e.utils")._fuse_conv_bn_(module)
 
 
 def _is_layer(module: Any, node: Any) -> bool:
