@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hexport.cli.light_imports import import_lightly
 from hexport.cli.toolchain_option import toolchain_option
-from hexport.cli.without_sympy import import_onnx_ir
 from hexport.errors import MissingDependency
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def target_option(*, required: bool = True) -> Decorator:
 def build_parts(verb: str) -> Iterator[None]:
     """For imports of what only ``hexport[build]`` installs."""
     try:
-        import_onnx_ir()
+        import_lightly()
         yield
     except ModuleNotFoundError as error:
         raise MissingDependency(

@@ -42,23 +42,30 @@ def _digest(model: ir.Model) -> str:
 
 
 def _write(histograms: Histograms, path: Path) -> None:
+    """Bins that hold something, one histogram after the other: a small tensor fills few of them."""
     items = list(histograms.values())
+    filled = [np.flatnonzero(h.counts) for h in items]
+    counts = [h.counts[places] for h, places in zip(items, filled, strict=True)]
     np.savez_compressed(
         path,
         names=np.array(list(histograms), dtype=str),
         ends=np.array([(h.low, h.high, h.width, h.first) for h in items], np.float64).reshape(-1, 4),
         infinite=np.array([h.infinite for h in items], bool),
-        counts=np.array([h.counts for h in items], np.int64),
+        lengths=np.array([len(places) for places in filled], np.int64),
+        places=np.concatenate([np.zeros(0, np.int64), *filled]).astype(np.uint16),
+        counts=np.concatenate([np.zeros(0, np.int64), *counts]),
     )
 
 
 def _read(path: Path) -> Histograms:
     found: Histograms = {}
     with np.load(path, allow_pickle=False) as kept:
-        rows = zip(kept["names"], kept["ends"], kept["infinite"], kept["counts"], strict=True)
-        for name, (low, high, width, first), infinite, counts in rows:
-            histogram = Histogram()
+        cuts = np.cumsum(kept["lengths"])[:-1]
+        parts = (np.split(kept[name], cuts) for name in ("places", "counts"))
+        rows = zip(kept["names"], kept["ends"], kept["infinite"], *parts, strict=True)
+        for name, (low, high, width, first), infinite, places, counts in rows:
+            histogram = found[str(name)] = Histogram()
             histogram.low, histogram.high, histogram.width = float(low), float(high), float(width)
-            histogram.first, histogram.infinite, histogram.counts = int(first), bool(infinite), counts
-            found[str(name)] = histogram
+            histogram.first, histogram.infinite = int(first), bool(infinite)
+            histogram.counts[places] = counts
     return found

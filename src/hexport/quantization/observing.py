@@ -21,8 +21,8 @@ from hexport.rewrite.exposing import exposing
 from hexport.rewrite.values import constant, fixed_shape
 
 Sample = Mapping[str, NDArray[Any]]
-_CHUNK = 24_000_000
-"""Numbers that one run gives back: 96 MB."""
+_CHUNK = 14_000_000
+"""Numbers that one run gives back: 56 MB."""
 _UNKNOWN = 1_000_000
 
 
