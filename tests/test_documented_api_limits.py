@@ -18,6 +18,7 @@ from hexport.backend.failures import BackendError, SaverOnlyRecords
 from hexport.backend.options import InvalidOption
 from hexport.errors import HexportError, UsageError
 from hexport.onnxruntime.dumping import ContextFileExists, SharedContextUnloadable
+from hexport.onnxruntime.first_run import others_in
 from hexport.onnxruntime.libraries import backend_of
 from hexport.onnxruntime.quantization import CalibrationDataReader, QuantType, quantize
 from hexport.onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config, qnn_preprocess_model
@@ -250,6 +251,34 @@ def test_first_answer_that_is_wrong_is_mended(tmp_path: Path) -> None:
     expected = shifted / shifted.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(got, expected, atol=1e-3)
     np.testing.assert_allclose(made.run(["y"], feeds)[0], expected, atol=1e-3)
+
+
+def test_first_answer_that_nothing_mends_is_the_cpus(tmp_path: Path) -> None:
+    """The NPU takes an infinity for NaN, and nothing is prepared on either."""
+    node = helper.make_node("IsNaN", ["x"], ["y"], name="isnan")
+    result = helper.make_tensor_value_info("y", onnx.TensorProto.BOOL, [4])
+    made = session(small.save(small.model([node], [small.value("x", [4])], [result]), tmp_path / "m.onnx"))
+    feeds = {"x": np.array([0, np.nan, 1, np.inf], np.float32)}
+    with (
+        pytest.warns(onnxruntime.QnnWarning, match="prepared again"),
+        pytest.warns(onnxruntime.CpuFallbackWarning, match="on the CPU now\n.*NaN"),
+    ):
+        assert made.run(None, feeds)[0].tolist() == [False, True, False, False]
+    assert made.get_providers() == ["CPUExecutionProvider"]
+
+
+@pytest.mark.parametrize(
+    ("want", "have", "wrong"),
+    [
+        ([1.0, -np.inf], [1.0, -65504.0], True),
+        ([1.0, 2.0], [1.0, np.inf], True),
+        ([np.nan, -np.inf], [np.nan, -np.inf], False),
+        (list(range(200)), [7, *range(1, 200)], False),
+        (list(range(6)), [7, *range(1, 6)], True),
+    ],
+)
+def test_what_decibels_do_not_tell(want: list[float], have: list[float], wrong: bool) -> None:
+    assert bool(others_in("y", np.array(want), np.array(have))) == wrong
 
 
 def test_first_answer_of_a_file_that_changed_is_not_compared(model: Path) -> None:

@@ -182,7 +182,8 @@ def _worst_error(old: NDArray[np.generic], new: NDArray[np.generic]) -> float:
 
     if old.size == 0 or not _is_number(old):
         return 0.0 if np.array_equal(old, new) else math.inf
-    difference = np.abs(new.astype(np.float64) - old.astype(np.float64))
+    with np.errstate(invalid="ignore"):  # of two infinities
+        difference = np.abs(new.astype(np.float64) - old.astype(np.float64))
     return math.inf if np.isnan(difference).all() else float(np.nanmax(difference))
 
 

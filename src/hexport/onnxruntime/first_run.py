@@ -1,7 +1,8 @@
 """The first answer of a session beside the CPU's: a model was prepared on random inputs, and these are real.
 
 What fp16 cannot hold depends on the numbers, so random ones may miss it. A session whose first answer is
-wrong is prepared again on what it was given. A model that was right once is not looked at again.
+wrong is prepared again on what it was given, and goes to the CPU if that does not help. A model that was
+right once is not looked at again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from hexport.onnxruntime.asking import PREPARE, Wish
 from hexport.onnxruntime.contexts import temporary_folder
 from hexport.onnxruntime.fallback import warn
 from hexport.storage import Store, key_of
+
+_FEW = 0.01
+"""The share of whole numbers that may be others: two that are nearly equal, of which the largest is taken."""
 
 
 def stamp(file: Path) -> tuple[int, int]:
@@ -69,10 +73,11 @@ class FirstRun:
         np.savez(file, **{name: np.asarray(value)[None] for name, value in feeds.items()})  # type: ignore[arg-type]
         return file
 
-    def is_right(
+    def doubt(
         self, session: Any, names: Sequence[str] | None, feeds: Mapping[str, Any], results: Sequence[Any]
-    ) -> bool:
-        """Whether the CPU gives the same, as far as fp16 or the quantisation can; asked once for a model."""
+    ) -> str:
+        """How the answer differs from the CPU's by more than fp16 or the quantisation explain; empty if it
+        does not. Asked until it was right once for a model."""
         try:
             self._refuse_changed()
             names = names or [output.name for output in session.get_outputs()]
@@ -81,14 +86,10 @@ class FirstRun:
                 if not random_nodes(model.graph):
                     Store().get("first-run", self._key(model), lambda _: self._ask(names, feeds, results))
         except _Wrong as wrong:
-            warn(
-                f"the NPU's first answer is {wrong.args[0]:.0f} dB from the CPU's, though it was right on "
-                "random inputs: the model is prepared again on the inputs it was given"
-            )
-            return False
+            return str(wrong)
         except HexportError as error:
             warn(f"the first answer could not be compared with the CPU's: {error.what}")
-        return True
+        return ""
 
     def _refuse_changed(self) -> None:
         if self.given is not None and stamp(self.given) != self.stamp:
@@ -99,20 +100,33 @@ class FirstRun:
         return key_of("first-run", model=digest_of(model), chip=chip, options=options)
 
     def _ask(self, names: Sequence[str], feeds: Mapping[str, Any], results: Sequence[Any]) -> None:
-        near = self._decibels(names, feeds, results)
-        if near < USABLE_DB:
-            raise _Wrong(near)
-
-    def _decibels(self, names: Sequence[str], feeds: Mapping[str, Any], results: Sequence[Any]) -> float:
         import numpy as np
 
         with ExitStack() as files:
             path = self.model(files)
             sample = {name: np.asarray(value) for name, value in feeds.items()}
-            plain = scheme_of(read(path).graph, {}) == "fp16"
-            expected = run_on_cpu(path, [sample], optimize=plain).outputs[0]
+            in_float = scheme_of(read(path).graph, {}) == "fp16"
+            expected = run_on_cpu(path, [sample], optimize=in_float).outputs[0]
         got = {name: np.asarray(result) for name, result in zip(names, results, strict=True)}
-        return compare([{name: expected[name] for name in got}], [got]).sqnr_db
+        near = compare([{name: expected[name] for name in got}], [got]).sqnr_db
+        if near < USABLE_DB:
+            raise _Wrong(f"the NPU's first answer is {near:.0f} dB from the CPU's")
+        others = [others_in(name, expected[name], got[name]) for name in got if in_float]
+        if any(others):
+            raise _Wrong(f"in the NPU's first answer, {'; '.join(filter(None, others))}")
+
+
+def others_in(name: str, want: Any, have: Any) -> str:
+    """What decibels do not tell: numbers in place of infinities, and whole numbers that are others."""
+    import numpy as np
+
+    if want.dtype.kind != "f":
+        count = int(np.sum(want != have))
+        return f"{count} of {want.size} numbers of {name!r} are others" if count > _FEW * want.size else ""
+    ends = ~np.isfinite(want)
+    if np.array_equal(want[ends], have[ends], equal_nan=True) and np.isfinite(have[~ends]).all():
+        return ""
+    return f"{name!r} has other infinities than on the CPU"
 
 
 class _Wrong(Exception):

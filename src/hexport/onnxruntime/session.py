@@ -18,10 +18,11 @@ from hexport.facts import current_platform, simulates_npu
 from hexport.onnxruntime import asking, dumping, rehearsal
 from hexport.onnxruntime.asking import CPU, Wish
 from hexport.onnxruntime.contexts import compiled
-from hexport.onnxruntime.fallback import settle
+from hexport.onnxruntime.fallback import settle, warn
 from hexport.onnxruntime.first_run import FirstRun, stamp
 from hexport.onnxruntime.libraries import library_file, library_name
 from hexport.onnxruntime.options import SessionOptions, copy_of, dims_of, entries_of
+from hexport.preparation.samples import BadSamples
 from hexport.toolchain import WorkerError
 from hexport.toolchain.serving import JobError
 
@@ -71,12 +72,34 @@ class InferenceSession(_ort.InferenceSession):  # type: ignore[misc, name-define
         self._refuse_recorder()
         results = super().run(output_names, input_feed, run_options)
         first, self._first = self._first, None
-        if first is None or first.is_right(self, output_names, input_feed, results):
+        doubt = first.doubt(self, output_names, input_feed, results) if first is not None else ""
+        if first is None or not doubt:
             return results
+        warn(
+            f"{doubt}, though it was right on random inputs: "
+            "the model is prepared again on the inputs it was given"
+        )
+        return self._mended(first, output_names, input_feed, run_options)
+
+    def _mended(self, first: FirstRun, output_names: Any, input_feed: Any, run_options: Any) -> Any:
+        """Prepared on these inputs; on the CPU, if they are no inputs to prepare on, or do not help."""
         with ExitStack() as files:
+            model = first.model(files)
             samples = first.samples(input_feed, files)
-            self._compile(first.model(files), first.given, first.options, first.wish, files, samples)
-        return super().run(output_names, input_feed, run_options)
+            try:
+                self._compile(model, first.given, first.options, first.wish, files, samples)
+                results = super().run(output_names, input_feed, run_options)
+                doubt = first.doubt(self, output_names, input_feed, results)
+            except BadSamples as error:
+                doubt = f"it cannot be prepared on its inputs: {error.what.rpartition(': ')[2]}"
+            if doubt:
+                name = first.given or "the model"
+                advice = _advice(first.given, first.wish, dynamic=False)
+                settle(f"every node of {name} is on the CPU now", [doubt], advice, refused=first.wish.no_cpu)
+                self.cpu_nodes = (doubt,)
+                self._on_cpu(model, first.options, first.wish)
+                results = super().run(output_names, input_feed, run_options)
+            return results
 
     def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> None:
         """As the real one."""
