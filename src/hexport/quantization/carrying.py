@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_DAMPING = 0.01
-"""Of the mean second moment, added to each: inputs that were never active must not be divided by."""
+_DAMPING = 0.11
+"""Of the mean second moment, added to each. With a tenth of it, weights learn the samples: EfficientNet-Lite0
+loses two decibels on photographs that it has not seen."""
+_FAINT = 0.1
+"""Of the mean over all groups, at least: a channel that was hardly active tells nothing of what wakes it."""
 _BLOCK = 64
 
 
@@ -54,6 +57,7 @@ def _inverse_root(squares: NDArray[Any], strength: NDArray[Any], order: NDArray[
     """The upper triangular root of the inverse of the damped second moments, in the order of work."""
     rows = np.take_along_axis(squares, order[:, :, None], axis=1)
     sorted_ = np.take_along_axis(rows, order[:, None, :], axis=2)
-    damping = _DAMPING * np.maximum(strength.mean(axis=1), 1e-12)
+    usual = strength.mean(axis=1)
+    damping = _DAMPING * np.maximum(usual, max(_FAINT * float(usual.mean()), 1e-12))
     sorted_ += damping[:, None, None] * np.eye(squares.shape[1])
     return np.linalg.cholesky(np.linalg.inv(sorted_)).transpose(0, 2, 1)

@@ -25,9 +25,6 @@ _HIGHEST = {"8w": 127, "4w": 7}
 _LONGEST = 4096
 """Inputs of a row; beyond that the moments take more memory than they are worth."""
 _KERNELS = {"conv1d": 1, "conv2d": 2}
-_MOVING, _ROUNDING = 1.0, 0.1
-"""How strongly weights are held where they were while they are moved and rounded, in mean second moments of
-their inputs: with less they learn the samples, and other inputs fare worse."""
 _FAINT, _LEAST = 0.1, 1e-12
 """Of the mean over all groups: a channel that was hardly active tells nothing, and other inputs wake it."""
 
@@ -146,11 +143,10 @@ def _round(module: Any, node: Any, moments: _Moments, highest: int) -> None:
     strength = torch.einsum("gii->gi", squares).mean(1)
     strength = strength.clamp(min=max(_FAINT * float(strength.mean()), _LEAST))
     hold = strength[:, None, None] * torch.eye(squares.shape[1], dtype=squares.dtype)
-    moved = torch.linalg.solve(squares + _MOVING * hold, rows @ (products + _MOVING * hold), left=False)
+    moved = torch.linalg.solve(squares + hold, rows @ (products + hold), left=False)
     largest = moved.abs().amax(2)
     scales = torch.where(largest > 0, largest / highest, torch.ones_like(largest))
-    damped = squares + _ROUNDING * hold
-    whole = carried(moved.numpy(), scales.numpy(), damped.numpy(), highest, keep_largest=True)
+    whole = carried(moved.numpy(), scales.numpy(), squares.numpy(), highest, keep_largest=True)
     changed = torch.from_numpy(whole) * scales[:, :, None]
     parameter.copy_(changed.reshape(weight.shape).to(parameter.dtype))
     if bias is not None:
