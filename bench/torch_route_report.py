@@ -69,7 +69,8 @@ class Measured:
         """Whether it has to be better, and is not."""
         if self.scheme != GATED or self.failure.startswith(UNSUPPORTED):
             return False
-        return self.db != "exact" and (not isinstance(self.db, float) or self.db < ENOUGH_DB)
+        worst = self.worst_db
+        return worst != "exact" and (not isinstance(worst, float) or worst < ENOUGH_DB)
 
 
 class Results(ResultsFile[Measured]):

@@ -10,7 +10,7 @@ own time stands beside them.
 
 JSON goes to bench/results after each row, and --resume goes on from there. What fails is told in its row, and
 the next has its turn. 16a8w is asked for 30 dB, as a user would who wants them (--min-sqnr 30). Exit code 1:
-in 16a8w something is below 30 dB that the target supports.
+in 16a8w something is below 30 dB on the worst test input, that the target supports.
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ from onnx import helper
 
 import hexport.onnxruntime as onnxruntime
 import small_models as small
+from documented_sessions import CHIP, ONES, partly_on_cpu, session
 from hexport.backend.failures import BackendError, SaverOnlyRecords
 from hexport.backend.options import InvalidOption
 from hexport.errors import HexportError, UsageError
 from hexport.onnxruntime.dumping import ContextFileExists, SharedContextUnloadable
-from hexport.onnxruntime.first_run import others_in
 from hexport.onnxruntime.libraries import backend_of
 from hexport.onnxruntime.quantization import CalibrationDataReader, QuantType, quantize
 from hexport.onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config, qnn_preprocess_model
@@ -26,23 +26,10 @@ from hexport.toolchain import WorkerCrashed, WorkerError
 
 pytestmark = pytest.mark.usefixtures("cache")
 
-CHIP = {"backend_path": "QnnHtp.dll", "soc_model": "SM8650"}
-ONES = {"x": np.ones((1, 3, 16, 16), np.float32)}
-
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     return small.save(small.conv_relu(), tmp_path / "m.onnx")
-
-
-def session(
-    model: Path | bytes, provider: dict[str, str] | None = None, **entries: Any
-) -> onnxruntime.InferenceSession:
-    """``entries``: of the session, with ``__`` for the dot."""
-    options = onnxruntime.SessionOptions()
-    for key, value in entries.items():
-        options.add_session_config_entry(key.replace("__", "."), value)
-    return onnxruntime.InferenceSession(model, options, [("QNNExecutionProvider", provider or CHIP)])
 
 
 @pytest.mark.parametrize(
@@ -117,14 +104,6 @@ def test_without_a_chip_one_is_chosen_and_named(model: Path) -> None:
     assert Path(caught[0].filename) == Path(__file__), "the warning points at the caller"
     with pytest.warns(onnxruntime.QnnWarning, match="soc_model 57"):
         session(model, {"htp_arch": "75"}, hexport__prepare="0")
-
-
-def partly_on_cpu() -> onnx.ModelProto:
-    """A Unique, which no NPU has, beside a convolution."""
-    proto = small.conv_relu()
-    proto.graph.node.append(helper.make_node("Unique", ["x"], ["u"], name="unique"))
-    proto.graph.output.append(small.value("u", [None]))
-    return proto
 
 
 def test_fallback_warns_or_raises(tmp_path: Path) -> None:
@@ -234,58 +213,6 @@ def test_profile_is_of_the_session_that_runs(model: Path) -> None:
 def test_entries_without_effect_are_said(model: Path) -> None:
     with pytest.warns(onnxruntime.QnnWarning, match="no effect here"):
         session(model, {**CHIP, "enable_framework_op_trace": "1"}, hexport__prepare="0")
-
-
-def test_first_answer_that_is_wrong_is_mended(tmp_path: Path) -> None:
-    """Softmax of numbers near 10,000, which fp16 has no steps for; random inputs do not show it."""
-    node = helper.make_node("Softmax", ["x"], ["y"], name="softmax")
-    proto = small.model([node], [small.value("x", [2, 4])], [small.value("y", [2, 4])])
-    made = session(small.save(proto, tmp_path / "m.onnx"))
-    feeds = {"x": np.array([[0, 1, 2, 3], [10000, 10001, 10002, 10003]], np.float32)}
-    with (
-        pytest.warns(onnxruntime.QnnWarning, match="prepared again"),
-        pytest.warns(onnxruntime.CpuFallbackWarning, match="cannot hold its inputs in fp16"),
-    ):
-        got = made.run(None, feeds)[0]
-    shifted = np.exp(feeds["x"] - feeds["x"].max(axis=1, keepdims=True))
-    expected = shifted / shifted.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(got, expected, atol=1e-3)
-    np.testing.assert_allclose(made.run(["y"], feeds)[0], expected, atol=1e-3)
-
-
-def test_first_answer_that_nothing_mends_is_the_cpus(tmp_path: Path) -> None:
-    """The NPU takes an infinity for NaN, and nothing is prepared on either."""
-    node = helper.make_node("IsNaN", ["x"], ["y"], name="isnan")
-    result = helper.make_tensor_value_info("y", onnx.TensorProto.BOOL, [4])
-    made = session(small.save(small.model([node], [small.value("x", [4])], [result]), tmp_path / "m.onnx"))
-    feeds = {"x": np.array([0, np.nan, 1, np.inf], np.float32)}
-    with (
-        pytest.warns(onnxruntime.QnnWarning, match="prepared again"),
-        pytest.warns(onnxruntime.CpuFallbackWarning, match="on the CPU now\n.*NaN"),
-    ):
-        assert made.run(None, feeds)[0].tolist() == [False, True, False, False]
-    assert made.get_providers() == ["CPUExecutionProvider"]
-
-
-@pytest.mark.parametrize(
-    ("want", "have", "wrong"),
-    [
-        ([1.0, -np.inf], [1.0, -65504.0], True),
-        ([1.0, 2.0], [1.0, np.inf], True),
-        ([np.nan, -np.inf], [np.nan, -np.inf], False),
-        (list(range(200)), [7, *range(1, 200)], False),
-        (list(range(6)), [7, *range(1, 6)], True),
-    ],
-)
-def test_what_decibels_do_not_tell(want: list[float], have: list[float], wrong: bool) -> None:
-    assert bool(others_in("y", np.array(want), np.array(have))) == wrong
-
-
-def test_first_answer_of_a_file_that_changed_is_not_compared(model: Path) -> None:
-    made = session(model)
-    small.save(partly_on_cpu(), model)
-    with pytest.warns(onnxruntime.QnnWarning, match="any more"):
-        assert made.run(None, ONES)[0].shape == (1, 8, 16, 16)
 
 
 def test_damaged_context_is_an_exception(model: Path) -> None:

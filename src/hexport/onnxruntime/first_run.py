@@ -7,6 +7,7 @@ right once is not looked at again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from hexport.observe.decibels import USABLE_DB
 from hexport.onnxruntime.asking import PREPARE, Wish
 from hexport.onnxruntime.contexts import temporary_folder
 from hexport.onnxruntime.fallback import warn
+from hexport.preparation.nearness import nearness
 from hexport.storage import Store, key_of
 
 _FEW = 0.01
@@ -123,10 +125,8 @@ def others_in(name: str, want: Any, have: Any) -> str:
     if want.dtype.kind != "f":
         count = int(np.sum(want != have))
         return f"{count} of {want.size} numbers of {name!r} are others" if count > _FEW * want.size else ""
-    ends = ~np.isfinite(want)
-    if np.array_equal(want[ends], have[ends], equal_nan=True) and np.isfinite(have[~ends]).all():
-        return ""
-    return f"{name!r} has other infinities than on the CPU"
+    broken = nearness({name: want}, {name: have}) == -math.inf
+    return f"{name!r} has other infinities than on the CPU" if broken else ""
 
 
 class _Wrong(Exception):

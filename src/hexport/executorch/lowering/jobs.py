@@ -147,7 +147,8 @@ def _make_ready(method: MethodRequest, request: QuantizeRequest, options: Loweri
     found = settled(request, module)
     ready = _Ready(method, program, module, found, notes=notes)
     if request.scheme == FLOAT:
-        join_norms(module, apart=found.schemes)
+        if not join_norms(module, apart=found.schemes):
+            found.note("an override names a BatchNorm: none is joined to its convolution, which fp16 feels")
     else:
         quantised = Quantisation(method, program, module, request, options.quantizing, found).run()
         ready.module, ready.decibels = quantised.module, quantised.decibels

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hexport.executorch.lowering.inside.operators import BIAS, BIASED, attribute, base_name
+from hexport.executorch.lowering.inside.operators import BIAS, BIASED, WEIGHT, attribute, base_name
 from hexport.executorch.lowering.inside.stack import stack
-
-_WEIGHT = 1
 
 
 def settle_weights(module: Any) -> int:
@@ -19,11 +17,11 @@ def settle_weights(module: Any) -> int:
     for node in list(module.graph.nodes):
         if node.op != "call_function" or base_name(node) not in BIASED:
             continue
-        for place in (_WEIGHT, BIAS):
+        for place in (WEIGHT, BIAS):
             weight: Any = node.args[place] if len(node.args) > place else None
             if getattr(weight, "op", "") != "call_function" or not _is_settled(weight):
                 continue
-            name = f"{node.name}_{'weight' if place == _WEIGHT else 'bias'}_settled"
+            name = f"{node.name}_{'weight' if place == WEIGHT else 'bias'}_settled"
             value = _value(module, weight).contiguous()
             module.register_parameter(name, stack().torch.nn.Parameter(value, requires_grad=False))
             with module.graph.inserting_before(node):

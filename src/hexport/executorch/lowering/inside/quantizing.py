@@ -14,6 +14,7 @@ from hexport.executorch.lowering.inside.programs import Program, samples
 from hexport.executorch.lowering.inside.qat import Data, measure_ranges, train
 from hexport.executorch.lowering.inside.rounding import can_round, with_rounded_weights
 from hexport.executorch.lowering.inside.stack import stack
+from hexport.executorch.lowering.inside.walking import fitting
 from hexport.executorch.lowering.options import Quantizing
 from hexport.executorch.lowering.requests import MethodRequest, QuantizeRequest
 from hexport.toolchain.serving import JobError
@@ -88,6 +89,11 @@ class Quantisation:
 
     def _rounded(self, numbers: Sequence[int]) -> Any:
         heard = list(samples(self._method, self._program, numbers[:_HEARD]))
+        count, heard = len(heard), fitting(self._float, heard)
+        if len(heard) < count:
+            self._settled.note(
+                f"weights are rounded by {len(heard)} samples: memory has no room for {count}"
+            )
         return with_rounded_weights(self._float, heard, self._request.scheme, self._settled.schemes)
 
     def _decibels_of(self, module: Any) -> float:

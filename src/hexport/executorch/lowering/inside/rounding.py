@@ -17,7 +17,7 @@ from typing import Any
 from hexport.executorch.lowering.inside.norms import join_norms
 from hexport.executorch.lowering.inside.operators import BIAS, WEIGHT, attribute, base_name
 from hexport.executorch.lowering.inside.stack import stack
-from hexport.executorch.lowering.inside.walking import Walk, fitting
+from hexport.executorch.lowering.inside.walking import Walk
 from hexport.quantization.carrying import carried
 
 _HIGHEST = {"8w": 127, "4w": 7}
@@ -41,7 +41,6 @@ def with_rounded_weights(module: Any, samples: Sequence[Any], scheme: str, left:
     highest = next(steps for bits, steps in _HIGHEST.items() if scheme.endswith(bits))
     others = set(left)
     layers = {node.name for node in made.graph.nodes if node.name not in others and _is_layer(made, node)}
-    samples = fitting(made, samples)
     whole, rounded = Walk(made, samples), Walk(made, samples)
     with stack().torch.no_grad():
         for node in made.graph.nodes:

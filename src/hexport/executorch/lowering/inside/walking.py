@@ -44,7 +44,7 @@ class Walk:
                     run.env[self._nodes[got.name]] = attribute(module, got)
 
 
-def fitting(module: Any, samples: Sequence[Any]) -> Sequence[Any]:
+def fitting(module: Any, samples: list[Any]) -> list[Any]:
     """As many of the samples as there is room for: two walks hold what is alive of each."""
     torch = stack().torch
     sizes = {node: _bytes(node.meta.get("val")) for node in module.graph.nodes if node.op != "get_attr"}
