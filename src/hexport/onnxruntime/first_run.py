@@ -26,7 +26,6 @@ from hexport.observe.decibels import USABLE_DB
 from hexport.onnxruntime.asking import PREPARE, Wish
 from hexport.onnxruntime.contexts import temporary_folder
 from hexport.onnxruntime.fallback import warn
-from hexport.preparation.nearness import nearness
 from hexport.storage import Store, key_of
 
 _FEW = 0.01
@@ -121,6 +120,8 @@ class FirstRun:
 def others_in(name: str, want: Any, have: Any) -> str:
     """What decibels do not tell: numbers in place of infinities, and whole numbers that are others."""
     import numpy as np
+
+    from hexport.preparation.nearness import nearness  # brings onnxscript, which importing this must not
 
     if want.dtype.kind != "f":
         count = int(np.sum(want != have))

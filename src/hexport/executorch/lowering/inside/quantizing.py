@@ -91,9 +91,7 @@ class Quantisation:
         heard = list(samples(self._method, self._program, numbers[:_HEARD]))
         count, heard = len(heard), fitting(self._float, heard)
         if len(heard) < count:
-            self._settled.note(
-                f"weights are rounded by {len(heard)} samples: memory has no room for {count}"
-            )
+            self._settled.note(f"weights are rounded by {len(heard)} samples: memory has no room for {count}")
         return with_rounded_weights(self._float, heard, self._request.scheme, self._settled.schemes)
 
     def _decibels_of(self, module: Any) -> float:
