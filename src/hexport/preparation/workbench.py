@@ -18,6 +18,7 @@ from hexport.errors import HexportError
 from hexport.observe.check import check_and_run
 from hexport.observe.comparing import Comparison, compare
 from hexport.observe.verdict import Verdict
+from hexport.storage.keys import file_digest
 from hexport.toolchain import Limits
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Workbench:
     limits: Limits
     attempts: list[Attempt] = field(default_factory=list)
     _saved: int = 0
+    _judged: dict[str, Comparison] = field(default_factory=dict)
+    """By what the file holds."""
 
     def save(self, model: ir.Model) -> Path:
         """A numbered file for workers to read."""
@@ -64,9 +67,13 @@ class Workbench:
         return path
 
     def equivalence(self, model: ir.Model) -> Comparison:
-        """The model on the CPU against the reference."""
-        results = run_on_cpu(self.save(model), self.samples, limits=self.limits)
-        return compare(self.reference, results.outputs)  # type: ignore[arg-type]
+        """The model on the CPU against the reference. A step that changed nothing costs no run."""
+        path = self.save(model)
+        content = file_digest(path)
+        if content not in self._judged:
+            results = run_on_cpu(path, self.samples, limits=self.limits)
+            self._judged[content] = compare(self.reference, results.outputs)  # type: ignore[arg-type]
+        return self._judged[content]
 
     def on_npu(self, model: ir.Model) -> tuple[Verdict, Comparison]:
         """What the backend says of it, and how near its arithmetic comes to the reference.
