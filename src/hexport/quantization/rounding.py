@@ -35,7 +35,7 @@ def carry_errors(layer: Layer, rounded: LayerIntegers, moments: Moments) -> Laye
     scales = np.broadcast_to(rounded.encoding.scale.reshape(-1), rows.shape[0] * rows.shape[1])
     kind = rounded.encoding.type
     # The least integer stays unused, as in every symmetric encoding.
-    whole = carried(rows, scales.reshape(*rows.shape[:2]), moments.squares, kind.high)
+    whole = carried(rows, scales.reshape(*rows.shape[:2]), moments.squares, moments.count, kind.high)
     return replace(rounded, integers=_from_rows(layer, whole.astype(kind.array)))
 
 

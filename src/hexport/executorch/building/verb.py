@@ -129,6 +129,7 @@ def build_pte(
                     folder / name / output.name,
                     target=target,
                     scheme=name,
+                    min_sqnr=goal.min_sqnr,
                     options=options,
                     overrides=overrides,
                     training=training,

@@ -51,6 +51,7 @@ def reference(
     target: str | int,
     scheme: str = FLOAT,
     samples: object = None,
+    min_sqnr: float | None = None,
     options: LoweringOptions | None = None,
     overrides: Sequence[Override] = (),
     toolchain: str | None = None,
@@ -76,7 +77,9 @@ def reference(
             if scheme != FLOAT:
                 written = write_calibration(samples, about, {}, folder / "calib")
                 method = MethodRequest("forward", path, {}, str(written.folder), written.count)
-            asked = QuantizeRequest(scheme, chip.name, soc.htp_arch, chip.fp16, tuple(overrides))
+            asked = QuantizeRequest(
+                scheme, chip.name, soc.htp_arch, chip.fp16, tuple(overrides), min_sqnr=min_sqnr
+            )
             request = ReferenceRequest(
                 method,
                 files.inputs,

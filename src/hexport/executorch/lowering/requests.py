@@ -66,6 +66,8 @@ class QuantizeRequest:
     training: Training | None = None
     import_from: tuple[str, ...] = ()
     """Folders that the user's own modules are in."""
+    min_sqnr: float | None = None
+    """What inputs unlike the samples shall have; None: nothing is raised for them."""
 
 
 @dataclass(frozen=True)

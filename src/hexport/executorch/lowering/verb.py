@@ -59,6 +59,7 @@ def lower(
     target: str | int,
     scheme: str = FLOAT,
     samples: object = None,
+    min_sqnr: float | None = None,
     options: LoweringOptions | None = None,
     overrides: Sequence[Override] = (),
     training: Training | None = None,
@@ -76,7 +77,8 @@ def lower(
     """Quantise, lower and compile ``program`` for ``target``; ``output`` appears whole or not at all.
 
     Several methods in one file: a mapping of their names to a :class:`Source` each. With a ``session``, which
-    has its own toolchain, SDK and limits, several files are made by one worker.
+    has its own toolchain, SDK and limits, several files are made by one worker. ``min_sqnr``: in 16a8w,
+    layers get 16-bit weights that keep inputs unlike the samples from so many dB.
     """
     started = time.perf_counter()
     options = options or LoweringOptions()
@@ -91,7 +93,14 @@ def lower(
     if options.compiling.saver and saver.exists():
         raise UsageError(f"{saver} is there already", next="remove it, or choose another -o")
     quantize = QuantizeRequest(
-        scheme, chip.name, soc.htp_arch, chip.fp16, tuple(overrides), _from_here(training), (str(Path.cwd()),)
+        scheme,
+        chip.name,
+        soc.htp_arch,
+        chip.fp16,
+        tuple(overrides),
+        _from_here(training),
+        (str(Path.cwd()),),
+        min_sqnr,
     )
     tell = say or _unheard
     own = nullcontext(session) if session is not None else Session(toolchain, qnn_sdk, limits)

@@ -16,7 +16,7 @@ from hexport.executorch.lowering.requests import QuantizeRequest
 
 _OUT = (FLOAT, CPU)
 """Schemes of operators that the quantiser leaves alone."""
-_WIDE_FROM = 73
+WIDE_FROM = 73
 """The first HTP generation whose products of two 16-bit tensors the compiler accepts."""
 _WIDE = ("matmul", "bmm", "mm", "layer_norm", "native_layer_norm")
 _NARROW = "8a8w"
@@ -110,7 +110,7 @@ class _Plan:
             self.outside.append(node.name)
             return
         own = override is not None
-        if self._request.htp_arch < _WIDE_FROM and base_name(node) in _WIDE and scheme.startswith("16a"):
+        if self._request.htp_arch < WIDE_FROM and base_name(node) in _WIDE and scheme.startswith("16a"):
             scheme, own = _NARROW, True
             self._narrowed.append(node.name)
         block = None
@@ -138,7 +138,7 @@ class _Plan:
         named = ", ".join(self._narrowed[:4]) + (", …" if len(self._narrowed) > 4 else "")
         return (
             f"{len(self._narrowed)} matmul and LayerNorm operators are {_NARROW} ({named}): products of "
-            f"16-bit tensors begin with HTP v{_WIDE_FROM}, and this chip has v{self._request.htp_arch}"
+            f"16-bit tensors begin with HTP v{WIDE_FROM}, and this chip has v{self._request.htp_arch}"
         )
 
 

@@ -9,18 +9,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from hexport.executorch.lowering.inside import bias, ranges
-from hexport.executorch.lowering.inside.configs import Settled, make_quantizer
+from hexport.executorch.lowering.inside.configs import WIDE_FROM, Settled, make_quantizer
+from hexport.executorch.lowering.inside.delicate import Delicate, TooSlow, find_delicate
 from hexport.executorch.lowering.inside.programs import Program, samples
 from hexport.executorch.lowering.inside.qat import Data, measure_ranges, train
 from hexport.executorch.lowering.inside.rounding import can_round, with_rounded_weights
 from hexport.executorch.lowering.inside.stack import stack
 from hexport.executorch.lowering.inside.walking import fitting
 from hexport.executorch.lowering.options import Quantizing
+from hexport.executorch.lowering.overrides import Override
 from hexport.executorch.lowering.requests import MethodRequest, QuantizeRequest
 from hexport.toolchain.serving import JobError
 
 _HEARD = 16
 """Samples that weights are rounded by, at most: they are in memory at once."""
+_RAISED, _RAISED_TO = "16a8w", "16a16w"
+"""Where the goal may need better weights for some layers, and what they get."""
 _HELD = 4
 """One of so many samples gives no range, and tells how good the ranges of the others are."""
 
@@ -57,6 +61,7 @@ class Quantisation:
         """Prepare, measure or train, convert."""
         if self._request.training is not None:
             return self._trained()
+        self._raise_delicate()
         better = self._round_weights()
         prepared = self._prepared()
         self._feed(prepared, self._fit)
@@ -71,10 +76,36 @@ class Quantisation:
         ranges.write_ranges(prepared, ranges.read_ranges(prepared), margin)
         return Quantised(self._converted(prepared), decibels)
 
+    def _raise_delicate(self) -> None:
+        """Better weights for the layers that keep inputs unlike the samples from what is asked for."""
+        goal, heard = self._request.min_sqnr, self._fit[:_HEARD]
+        if goal is None or self._request.scheme != _RAISED or self._whole_weights or not heard:
+            return
+        try:
+            found = find_delicate(self._float, self._samples(heard), goal, self._settled.schemes)
+        except TooSlow:
+            self._settled.note("which layers need better weights was not looked for: it would take too long")
+            return
+        if not found.layers:
+            return
+        if self._request.htp_arch < WIDE_FROM:
+            self._settled.note(
+                f"inputs unlike the samples may get {found.before_db:.0f} dB, and {goal:g} are asked for: "
+                f"{len(found.layers)} layers would need 16-bit weights, which need HTP v{WIDE_FROM}"
+            )
+            return
+        for layer in found.layers:
+            self._settled.schemes[layer.name] = Override("node", layer.name, _RAISED_TO)
+        self._settled.note(_words(found))
+
+    @property
+    def _whole_weights(self) -> bool:
+        """Whether a weight has one scale, because the user wants it so."""
+        return False in (self._quantizing.conv_per_channel, self._quantizing.linear_per_channel)
+
     def _round_weights(self) -> bool:
         """Weights that make up for each other's rounding, if samples that were held out come closer so."""
-        whole = False in (self._quantizing.conv_per_channel, self._quantizing.linear_per_channel)
-        if not self._held or whole or not can_round(self._request.scheme):
+        if not self._held or self._whole_weights or not can_round(self._request.scheme):
             return False
         plain = self._decibels_of(self._float)
         self._weights = self._rounded(self._fit)
@@ -87,11 +118,16 @@ class Quantisation:
         )
         return True
 
-    def _rounded(self, numbers: Sequence[int]) -> Any:
+    def _samples(self, numbers: Sequence[int]) -> list[Any]:
+        """As many of the first as are heard and there is room for."""
         heard = list(samples(self._method, self._program, numbers[:_HEARD]))
         count, heard = len(heard), fitting(self._float, heard)
         if len(heard) < count:
             self._settled.note(f"weights are rounded by {len(heard)} samples: memory has no room for {count}")
+        return heard
+
+    def _rounded(self, numbers: Sequence[int]) -> Any:
+        heard = self._samples(numbers)
         return with_rounded_weights(self._float, heard, self._request.scheme, self._settled.schemes)
 
     def _decibels_of(self, module: Any) -> float:
@@ -178,6 +214,15 @@ class Quantisation:
                     signal += float((want.double() ** 2).sum())
                     noise += float(((want.double() - have.double()) ** 2).sum())
         return 10 * math.log10(signal / noise) if noise and signal else math.inf
+
+
+def _words(found: Delicate) -> str:
+    named = ", ".join(layer.path for layer in found.layers)
+    return (
+        f"{_RAISED_TO} and not {_RAISED} in {named}: {found.weights:.1%} of the weights, "
+        f"{found.macs:.1%} of the multiply-accumulates; with 8 bits there, inputs unlike the samples may get "
+        f"{found.before_db:.0f} dB, and so it is {found.after_db:.0f}"
+    )
 
 
 def _leaves(results: Any) -> list[Any]:

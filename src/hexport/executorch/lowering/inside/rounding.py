@@ -14,17 +14,17 @@ import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from hexport.executorch.lowering.inside.layers import is_layer, own_bias, vectors
 from hexport.executorch.lowering.inside.norms import join_norms
-from hexport.executorch.lowering.inside.operators import BIAS, WEIGHT, attribute, base_name
+from hexport.executorch.lowering.inside.operators import WEIGHT, attribute
 from hexport.executorch.lowering.inside.stack import stack
 from hexport.executorch.lowering.inside.walking import Walk
-from hexport.quantization.carrying import carried
+from hexport.quantization.carrying import carried, doubt
 
 _HIGHEST = {"8w": 127, "4w": 7}
 """By the last part of a scheme's name; 16 bits need no such care."""
-_LONGEST = 4096
-"""Inputs of a row; beyond that the moments take more memory than they are worth."""
-_KERNELS = {"conv1d": 1, "conv2d": 2}
+_HELD = (0.5, 2.0)
+"""How strongly weights are held where they are, and how much more where the samples tell little."""
 _FAINT, _LEAST = 0.1, 1e-12
 """Of the mean over all groups: a channel that was hardly active tells nothing, and other inputs wake it."""
 
@@ -40,15 +40,15 @@ def with_rounded_weights(module: Any, samples: Sequence[Any], scheme: str, left:
     join_norms(made)
     highest = next(steps for bits, steps in _HIGHEST.items() if scheme.endswith(bits))
     others = set(left)
-    layers = {node.name for node in made.graph.nodes if node.name not in others and _is_layer(made, node)}
+    layers = {node.name for node in made.graph.nodes if node.name not in others and is_layer(made, node)}
     whole, rounded = Walk(made, samples), Walk(made, samples)
     with stack().torch.no_grad():
         for node in made.graph.nodes:
             if node.name in layers:
-                moments = _Moments()
+                moments = Moments()
                 shape = attribute(made, node.args[WEIGHT]).shape
                 for want, have in zip(whole.inputs(node), rounded.inputs(node), strict=True):
-                    moments.add(_vectors(want, node, shape), _vectors(have, node, shape))
+                    moments.add(vectors(want, node, shape), vectors(have, node, shape))
                 _round(made, node, moments, highest)
                 rounded.take(made, node)
             whole.step(node)
@@ -56,23 +56,7 @@ def with_rounded_weights(module: Any, samples: Sequence[Any], scheme: str, left:
     return made
 
 
-def _own_bias(node: Any) -> Any | None:
-    """The node that gets a layer's bias, if no other layer has it."""
-    bias: Any = node.args[BIAS] if len(node.args) > BIAS else None
-    return bias if getattr(bias, "op", "") == "get_attr" and len(bias.users) == 1 else None
-
-
-def _is_layer(module: Any, node: Any) -> bool:
-    kind = base_name(node) if node.op == "call_function" else ""
-    if kind not in ("linear", *_KERNELS) or getattr(node.args[WEIGHT], "op", "") != "get_attr":
-        return False
-    weight = attribute(module, node.args[WEIGHT])
-    plain = all(not isinstance(argument, str) for argument in node.args)  # padding="same"
-    shared = len(node.args[WEIGHT].users) > 1
-    return plain and not shared and weight[0].numel() <= _LONGEST
-
-
-class _Moments:
+class Moments:
     """Of the vectors that the rows of a weight are multiplied with, in groups: in the float program, and in
     the rounded one."""
 
@@ -85,9 +69,12 @@ class _Moments:
 
     def add(self, wanted: Any, found: Any) -> None:
         """Each: group, length, how many."""
-        wanted, found = wanted.double(), found.double()
-        self.squares = self.squares + found @ found.transpose(1, 2)
-        self.products = self.products + wanted @ found.transpose(1, 2)
+        same = wanted is found
+        found = found.double()
+        wanted = found if same else wanted.double()
+        squares = found @ found.transpose(1, 2)
+        self.squares = self.squares + squares
+        self.products = self.products + (squares if same else wanted @ found.transpose(1, 2))
         self.wanted = self.wanted + wanted.sum(2)
         self.found = self.found + found.sum(2)
         self.count += found.shape[2]
@@ -104,51 +91,36 @@ class _Moments:
         return wanted, found, squares, products
 
 
-def _vectors(x: Any, node: Any, shape: Any) -> Any:
-    kind, arguments = base_name(node), node.args
-    if kind == "linear":
-        return x.reshape(-1, x.shape[-1]).T[None]
-    functional = stack().torch.nn.functional
-    dims = _KERNELS[kind]
-    # Input, weight, bias, stride, padding, dilation, groups; a number stands for all dims.
-    stride, padding, dilation = (
-        _pair(arguments[place], dims) if len(arguments) > place else default
-        for place, default in ((3, [1, 1]), (4, [0, 0]), (5, [1, 1]))
-    )
-    groups = arguments[6] if len(arguments) > 6 else 1
-    kernel = [1, shape[2]] if dims == 1 else list(shape[2:])
-    if dims == 1:
-        x = x.unsqueeze(-2)
-        padding = [0, padding[1]]
-    x = x if x.dim() == 4 else x[None]
-    patches = functional.unfold(x, kernel, dilation, padding, stride)
-    patches = patches.reshape(x.shape[0], groups, -1, patches.shape[-1])
-    return patches.permute(1, 2, 0, 3).flatten(2)
-
-
-def _pair(value: Any, dims: int) -> list[int]:
-    found = [value] * dims if isinstance(value, int) else list(value) * (dims if len(value) == 1 else 1)
-    return [found[0], found[0]] if dims == 1 else found
-
-
-def _round(module: Any, node: Any, moments: _Moments, highest: int) -> None:
+def _round(module: Any, node: Any, moments: Moments, highest: int) -> None:
     torch = stack().torch
     parameter = attribute(module, node.args[WEIGHT])
     weight = parameter.detach().double()
     groups = moments.squares.shape[0]
     rows = weight.reshape(groups, weight.shape[0] // groups, -1)
-    bias = _own_bias(node)
+    bias = own_bias(node)
     wanted, found, squares, products = moments.means(centred=bias is not None)
     strength = torch.einsum("gii->gi", squares).mean(1)
     strength = strength.clamp(min=max(_FAINT * float(strength.mean()), _LEAST))
-    hold = strength[:, None, None] * torch.eye(squares.shape[1], dtype=squares.dtype)
+    held = _HELD[0] + _HELD[1] * doubt(squares.shape[1], moments.count)
+    hold = held * strength[:, None, None] * torch.eye(squares.shape[1], dtype=squares.dtype)
     moved = torch.linalg.solve(squares + hold, rows @ (products + hold), left=False)
-    largest = moved.abs().amax(2)
-    scales = torch.where(largest > 0, largest / highest, torch.ones_like(largest))
-    whole = carried(moved.numpy(), scales.numpy(), squares.numpy(), highest, keep_largest=True)
-    changed = torch.from_numpy(whole) * scales[:, :, None]
+    changed = on_grid(moved, squares, moments.count, highest)
     parameter.copy_(changed.reshape(weight.shape).to(parameter.dtype))
     if bias is not None:
         shift = torch.einsum("gol,gl->go", changed, found) - torch.einsum("gol,gl->go", rows, wanted)
         own = attribute(module, bias)
         own.copy_((own.double() - shift.reshape(-1)).to(own.dtype))
+
+
+def on_grid(rows: Any, squares: Any, count: int, highest: int) -> Any:
+    """Whole steps of each row's largest, by the second moments of the vectors that the rows multiply."""
+    steps = steps_of(rows, highest)
+    whole = carried(rows.numpy(), steps[:, :, 0].numpy(), squares.numpy(), count, highest, keep_largest=True)
+    return stack().torch.from_numpy(whole) * steps
+
+
+def steps_of(rows: Any, highest: int) -> Any:
+    """As the quantiser finds them: group, output, 1."""
+    torch = stack().torch
+    largest = rows.abs().amax(2, keepdim=True)
+    return torch.where(largest > 0, largest / highest, torch.ones_like(largest))
