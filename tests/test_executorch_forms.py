@@ -66,7 +66,14 @@ def session(executorch: Toolchain) -> Iterator[Session]:
 
 
 def lowered(
-    module: nn.Module, samples: Sequence[Tensor], scheme: str, session: Session, folder: Path
+    module: nn.Module,
+    samples: Sequence[Tensor],
+    scheme: str,
+    session: Session,
+    folder: Path,
+    *,
+    target: str = "SM8650",
+    min_sqnr: float | None = None,
 ) -> tuple[Lowered, float]:
     """The file, and its dB on the simulator on samples that come after those."""
     program = torch.export.export(module.eval(), (samples[0],), strict=True)
@@ -74,7 +81,12 @@ def lowered(
     (name,) = program.graph_signature.user_inputs
     *fit, last = [{str(name): sample.numpy()} for sample in samples]
     found = lower(
-        *(folder / "m.pt2", folder / "m.pte"), target="SM8650", scheme=scheme, samples=fit, session=session
+        *(folder / "m.pt2", folder / "m.pte"),
+        target=target,
+        scheme=scheme,
+        samples=fit,
+        min_sqnr=min_sqnr,
+        session=session,
     )
     (outputs,) = load_pte(found.output).run([last]).outputs
     (have,) = outputs.values()
@@ -113,6 +125,36 @@ def test_weights_make_up_for_each_others_rounding(session: Session, tmp_path: Pa
     found, decibels = lowered(module, samples, "16a8w", session, tmp_path)
     assert decibels > 40
     assert any("make up for each other" in note for note in found.notes)
+
+
+class Coarse(nn.Module):
+    """In `mix` the largest weights, for a faint input, leave few steps to all the others; in `last` not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3)
+        self.mix = nn.Conv2d(8, 8, 1)
+        self.last = nn.Conv2d(8, 64, 1)
+        with torch.no_grad():
+            self.first.weight[0] *= 1e-3
+            self.mix.weight[:, 0] = 40.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.last(functional.relu(self.mix(functional.relu(self.first(x)))))
+        return found
+
+
+def test_layers_that_8_bits_are_too_coarse_for_are_raised_for_a_goal(
+    session: Session, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    module, samples = Coarse(), [torch.randn(1, 3, 12, 12) for _ in range(5)]
+    _, without = lowered(module, samples, "16a8w", session, tmp_path)
+    found, decibels = lowered(module, samples, "16a8w", session, tmp_path, min_sqnr=35)
+    assert without < 35 < 38 < decibels
+    assert any("16a16w and not 16a8w in mix: " in note for note in found.notes)
+    older, _ = lowered(module, samples, "16a8w", session, tmp_path, target="SM8450", min_sqnr=35)
+    assert any("1 layers would need 16-bit weights" in note for note in older.notes)
 
 
 def test_what_relu6_cuts_off_takes_no_steps(session: Session, tmp_path: Path) -> None:
