@@ -44,16 +44,21 @@ def _digest(model: ir.Model) -> str:
 def _write(histograms: Histograms, path: Path) -> None:
     """Bins that hold something, one histogram after the other: a small tensor fills few of them."""
     items = list(histograms.values())
-    filled = [np.flatnonzero(h.counts) for h in items]
-    counts = [h.counts[places] for h, places in zip(items, filled, strict=True)]
+    lengths = np.array([np.count_nonzero(h.counts) for h in items], np.int64)
+    places, counts = np.empty(lengths.sum(), np.uint16), np.empty(lengths.sum(), np.int64)
+    end = 0
+    for histogram, length in zip(items, lengths, strict=True):
+        begin, end = end, end + int(length)
+        places[begin:end] = np.flatnonzero(histogram.counts)
+        counts[begin:end] = histogram.counts[places[begin:end]]
     np.savez_compressed(
         path,
         names=np.array(list(histograms), dtype=str),
         ends=np.array([(h.low, h.high, h.width, h.first) for h in items], np.float64).reshape(-1, 4),
         infinite=np.array([h.infinite for h in items], bool),
-        lengths=np.array([len(places) for places in filled], np.int64),
-        places=np.concatenate([np.zeros(0, np.int64), *filled]).astype(np.uint16),
-        counts=np.concatenate([np.zeros(0, np.int64), *counts]),
+        lengths=lengths,
+        places=places,
+        counts=counts,
     )
 
 
