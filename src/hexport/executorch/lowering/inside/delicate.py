@@ -24,7 +24,7 @@ from hexport.executorch.lowering.inside.operators import WEIGHT, attribute
 from hexport.executorch.lowering.inside.programs import module_path
 from hexport.executorch.lowering.inside.rounding import Moments, on_grid, steps_of
 from hexport.executorch.lowering.inside.stack import stack
-from hexport.executorch.lowering.inside.walking import Walk
+from hexport.executorch.lowering.inside.walking import Walk, tensors_in
 from hexport.quantization.carrying import doubt
 
 _ABOVE_DB = 5.0
@@ -226,10 +226,8 @@ def _length(module: Any, node: Any) -> int:
 
 
 def _outputs(module: Any, sample: Any) -> list[Any]:
-    torch = stack().torch
     args, kwargs = sample
-    leaves = torch.utils._pytree.tree_leaves(module(*args, **kwargs))
-    return [one.double() for one in leaves if isinstance(one, torch.Tensor) and one.is_floating_point()]
+    return [one.double() for one in tensors_in(module(*args, **kwargs)) if one.is_floating_point()]
 
 
 def _noise(want: Sequence[Any], have: Sequence[Any]) -> Noise:

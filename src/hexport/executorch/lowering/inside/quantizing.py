@@ -15,7 +15,7 @@ from hexport.executorch.lowering.inside.programs import Program, samples
 from hexport.executorch.lowering.inside.qat import Data, measure_ranges, train
 from hexport.executorch.lowering.inside.rounding import can_round, with_rounded_weights
 from hexport.executorch.lowering.inside.stack import stack
-from hexport.executorch.lowering.inside.walking import fitting
+from hexport.executorch.lowering.inside.walking import fitting, tensors_in
 from hexport.executorch.lowering.options import Quantizing
 from hexport.executorch.lowering.overrides import Override
 from hexport.executorch.lowering.requests import MethodRequest, QuantizeRequest
@@ -208,7 +208,9 @@ class Quantisation:
         with stack().torch.no_grad():
             for args, kwargs in samples(self._method, self._program, self._held):
                 pairs = zip(
-                    _leaves(self._float(*args, **kwargs)), _leaves(quantised(*args, **kwargs)), strict=True
+                    tensors_in(self._float(*args, **kwargs)),
+                    tensors_in(quantised(*args, **kwargs)),
+                    strict=True,
                 )
                 for want, have in pairs:
                     signal += float((want.double() ** 2).sum())
@@ -223,8 +225,3 @@ def _words(found: Delicate) -> str:
         f"{found.macs:.1%} of the multiply-accumulates; with 8 bits there, inputs unlike the samples may get "
         f"{found.before_db:.0f} dB, and so it is {found.after_db:.0f}"
     )
-
-
-def _leaves(results: Any) -> list[Any]:
-    torch = stack().torch
-    return [one for one in torch.utils._pytree.tree_leaves(results) if isinstance(one, torch.Tensor)]

@@ -57,7 +57,11 @@ def fitting(module: Any, samples: list[Any]) -> list[Any]:
     return samples[: max(1, _MOST_BYTES // max(2 * most, 1))]
 
 
-def _bytes(value: Any) -> int:
+def tensors_in(value: Any) -> list[Any]:
+    """Of what a program gives, or a node: however it is nested."""
     torch = stack().torch
-    leaves = torch.utils._pytree.tree_leaves(value)
-    return sum(one.numel() * one.element_size() for one in leaves if isinstance(one, torch.Tensor))
+    return [one for one in torch.utils._pytree.tree_leaves(value) if isinstance(one, torch.Tensor)]
+
+
+def _bytes(value: Any) -> int:
+    return sum(one.numel() * one.element_size() for one in tensors_in(value))
