@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from hexport.building.shared_biases import bias_of
+from hexport.building.stored_integers import numbers, reals
 from hexport.preparation.saving import save
 from hexport.quantization.initializers import add_initializer
 
@@ -29,21 +31,33 @@ def adopt(model: Path, settled: Path, output: Path) -> int:
     own = ir.load(model)
     theirs = {str(node.name): node for node in ir.load(settled).graph if node.op_type in _PAIR}
     taken: dict[str, ir.Value] = {}
-    alone = 0
-    for node in [node for node in own.graph if node.op_type in _PAIR]:
+    adopted: set[ir.Node] = set()
+    biases = [bias for bias in map(bias_of, own.graph) if bias is not None]
+    later = {bias.node for bias in biases}
+    pairs = [node for node in own.graph if node.op_type in _PAIR]
+    for node in [node for node in pairs if node not in later]:
         other = theirs.get(str(node.name))
         if other is not None and _stands_for_the_same(node, other):
+            adopted.add(node)
             for index, value in enumerate(other.inputs):
                 if value is not None and value.const_value is not None:
                     node.replace_input_with(index, _moved(value, own.graph, taken))
+    for bias in biases:
+        other = theirs.get(str(bias.node.name)) if bias.weight in adopted else None
+        if other is not None and bias.follow(other, own.graph):
+            adopted.add(bias.node)
         else:
-            integers = node.inputs[0]
-            alone += 0 if integers is None or integers.const_value is None else integers.const_value.nbytes
+            bias.rescale(own.graph)
     for name, value in list(own.graph.initializers.items()):
         if not value.uses() and not value.is_graph_output():
             del own.graph.initializers[name]
     save(own, output)
-    return alone
+    return sum(_stored_bytes(node) for node in pairs if node not in adopted)
+
+
+def _stored_bytes(node: ir.Node) -> int:
+    integers = node.inputs[0]
+    return integers.const_value.nbytes if integers is not None and integers.const_value is not None else 0
 
 
 def _moved(value: ir.Value, graph: ir.Graph, taken: dict[str, ir.Value]) -> ir.Value:
@@ -66,44 +80,18 @@ def _stands_for_the_same(node: ir.Node, other: ir.Node) -> bool:
             return False
         if ours is not None and his is not None and (ours.dtype, ours.shape) != (his.dtype, his.shape):
             return False
-    return len(node.inputs) == len(other.inputs) and _same_numbers(node, other)
+    return len(node.inputs) == len(other.inputs) and _samenumbers(node, other)
 
 
-def _same_numbers(node: ir.Node, other: ir.Node) -> bool:
+def _samenumbers(node: ir.Node, other: ir.Node) -> bool:
     """Of a constant: 1/n at another size n is another number, though it is stored in the same form."""
-    mine, theirs = _reals(node), _reals(other)
+    mine, theirs = reals(node), reals(other)
     if mine is None or theirs is None:
         return mine is theirs
-    scale = np.maximum(np.abs(_numbers(node, 1)), np.abs(_numbers(other, 1))).max(initial=0.0)
+    scale = np.maximum(np.abs(numbers(node, 1)), np.abs(numbers(other, 1))).max(initial=0.0)
     apart = np.abs(mine - theirs)
     on_the_whole = np.sqrt(np.mean(apart**2)) if apart.size else 0.0
     return bool(on_the_whole <= _STEPS * scale and apart.max(initial=0.0) <= _MOST_STEPS * scale)
-
-
-def _reals(node: ir.Node) -> np.ndarray | None:
-    """What a DequantizeLinear of a constant gives; None: what it reads is computed."""
-    if node.inputs[0] is None or node.inputs[0].const_value is None:
-        return None
-    integers, scale = _numbers(node, 0), _numbers(node, 1)
-    zero = _numbers(node, 2) if len(node.inputs) > 2 else np.zeros_like(scale)
-    axis, block = (
-        node.attributes.get_int(name, default) for name, default in (("axis", 1), ("block_size", 0))
-    )
-    if block:
-        scale, zero = (np.repeat(array, block, axis) for array in (scale, zero))
-    elif scale.ndim == 1:
-        shape = [1] * integers.ndim
-        shape[axis] = -1
-        scale, zero = scale.reshape(shape), zero.reshape(shape)
-    reals: np.ndarray = (integers - zero) * scale
-    return reals
-
-
-def _numbers(node: ir.Node, index: int) -> np.ndarray:
-    value = node.inputs[index]
-    assert value is not None
-    assert value.const_value is not None
-    return value.const_value.numpy().astype(np.float64)
 
 
 def _attributes(node: ir.Node) -> dict[str, object]:

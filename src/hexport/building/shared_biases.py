@@ -1,0 +1,77 @@
+"""The bias of a layer whose input or weights got the encodings of another bucket.
+
+Its scale follows from theirs, and its numbers go with its layer's weights: what rounding them leaves on the
+whole was corrected in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from hexport.building.stored_integers import is_stored, numbers, reach, reals
+from hexport.quantization.encoding import Encoding, QType
+from hexport.quantization.initializers import add_initializer
+
+_STEPS = 2.0
+"""So many steps of the weights lie between two roundings of them, for which biases were corrected."""
+
+
+@dataclass(frozen=True)
+class Bias:
+    """In int32, at the scale of its layer's input times that of its weights: the HTP takes no other."""
+
+    node: ir.Node
+    data: ir.Node
+    weight: ir.Node
+
+    def follow(self, other: ir.Node, graph: ir.Graph) -> bool:
+        """Take the numbers of ``other``, whose weights the layer has; not if they are another bias."""
+        mine, theirs, weights = reals(self.node), reals(other), reals(self.weight)
+        if mine is None or theirs is None or weights is None or mine.shape != theirs.shape:
+            return False
+        # The steps of a bias are too fine to compare by; those of the weights that are summed are not.
+        summed = weights.size / max(mine.size, 1)
+        corrected = _STEPS * numbers(self.weight, 1).max(initial=0.0) * reach(self.data) * np.sqrt(summed)
+        if np.sqrt(np.mean((mine - theirs) ** 2)) > corrected:
+            return False
+        self._write(theirs, graph)
+        return True
+
+    def rescale(self, graph: ir.Graph) -> None:
+        """The same numbers at the scale that the layer has now."""
+        mine = reals(self.node)
+        assert mine is not None
+        self._write(mine, graph)
+
+    def _write(self, numbers_: np.ndarray, graph: ir.Graph) -> None:
+        scale = self.scale
+        integers = Encoding(QType.S32, scale, 0, 0 if scale.ndim else None).integers(numbers_)
+        for index, array in enumerate((integers, scale)):
+            fresh = add_initializer(graph, f"{self.node.name}_of_all", ir.tensor(array))
+            self.node.replace_input_with(index, fresh)
+
+    @property
+    def scale(self) -> np.ndarray:
+        """What the layer's products have."""
+        weight = numbers(self.weight, 1).astype(np.float32)
+        return np.asarray(np.float32(numbers(self.data, 1).item()) * weight)
+
+
+def bias_of(layer: ir.Node) -> Bias | None:
+    """The bias of a layer in integers, if its scale is the one that follows from the other inputs."""
+    makers = [None if value is None else value.producer() for value in layer.inputs[:3]]
+    found = [
+        node
+        for node in makers
+        if node is not None and node.op_type == "DequantizeLinear" and is_stored(node, 1)
+    ]
+    if len(found) < 3 or not is_stored(found[2], 0) or numbers(found[0], 1).size != 1:
+        return None
+    data, weight, node = found
+    bias = Bias(node, data, weight)
+    stored, scale = node.inputs[0], numbers(node, 1)
+    follows = scale.shape == bias.scale.shape and np.allclose(scale, bias.scale, rtol=1e-5, atol=0.0)
+    return bias if follows and stored is not None and stored.dtype == ir.DataType.INT32 else None
