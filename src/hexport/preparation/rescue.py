@@ -19,6 +19,7 @@ from hexport.preparation.tensors import compute_tensors
 from hexport.preparation.trials import Trials
 from hexport.preparation.workbench import EQUAL_DB, Attempt, Workbench
 from hexport.rewrite.applying import infer_shapes
+from hexport.rewrite.naming import name_nodes
 from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
 
@@ -86,7 +87,7 @@ def rescue_model(
     copy = model.clone()
     passes.InlinePass()(copy)
     infer_shapes(copy)
-    _name_nodes(copy)
+    name_nodes(copy)
     limits = limits or Limits()
     with temporary_folder() as folder:
         tensors = compute_tensors(copy, sample, folder, limits)
@@ -99,19 +100,6 @@ def _score(standing: Standing) -> Score:
     if standing.failure is not None:
         return Score(float("-inf"), standing.failure.why or standing.failure.what)
     return Score(standing.htp.sqnr_db if standing.htp is not None else float("inf"))
-
-
-def _name_nodes(model: ir.Model) -> None:
-    """Every node of the main graph by a name of its own: pins go by name."""
-    taken: set[str] = set()
-    for node in model.graph:
-        name = stem = node.name or f"{node.op_type}_{next((v.name for v in node.outputs if v.name), '')}"
-        number = 1
-        while name in taken:
-            number += 1
-            name = f"{stem}.{number}"
-        taken.add(name)
-        node.name = name
 
 
 def _told(pin: Suspect) -> str:

@@ -32,6 +32,7 @@ from hexport.quantization.strategy import find_best
 from hexport.quantization.wishes import Wishes, read_wishes
 from hexport.quantization.workshop import Workshop
 from hexport.rewrite.applying import infer_shapes
+from hexport.rewrite.naming import name_nodes
 from hexport.rewrite.newer_opset import to_opset
 from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits
@@ -238,15 +239,6 @@ def _only_on_cpu(best: Candidate) -> list[str]:
     if best.npu is not None or best.failure:
         return []
     return ["it was compared on the CPU only; --effort normal, or a goal, measures it on the NPU"]
-
-
-def name_nodes(model: ir.Model) -> None:
-    """Plans go by names, so every node has one, and no two the same."""
-    seen: set[str] = set()
-    for index, node in enumerate(model.graph):
-        if not node.name or node.name in seen:
-            node.name = f"{node.name or node.op_type}#{index}"
-        seen.add(node.name)
 
 
 def _write_decisions(output: Path, shop: Workshop, best: Candidate) -> None:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 from onnxscript.rewriter import RewriteRuleSet
 
+from hexport.rewrite.naming import name_what_is_new, names_in
 from hexport.rewrite.rule import Rule
 
 _MOST_ROUNDS = 10
@@ -31,9 +32,11 @@ def apply_rules(model: ir.Model, rules: Sequence[Rule], *, inferred: bool = Fals
     engine = RewriteRuleSet([rule.bound() for rule in rules])
     if not inferred:
         infer_shapes(model)
+    known = names_in(model)
     for _ in range(_MOST_ROUNDS):
         if not engine.apply_to_model(model):
             break
+        name_what_is_new(model, known)
         infer_shapes(model)
     passes.RemoveUnusedNodesPass()(model)
     return tuple(Application(str(rule.name), tuple(rule.applied_to)) for rule in rules if rule.applied_to)
