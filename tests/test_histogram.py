@@ -119,3 +119,14 @@ def test_of_large_arrays_the_body_is_sampled_and_no_outlier_missed() -> None:
     assert histogram.total == pytest.approx(values.size, rel=0.1)
     share = histogram.counts[np.abs(histogram.centres) < 1].sum() / histogram.total
     assert share == pytest.approx(0.683, abs=0.02)
+
+
+def test_more_than_32_bits_can_count() -> None:
+    """As a mask over many long samples does, whose zeros are all in one bin."""
+    histogram = Histogram()
+    large = np.zeros(2**25, np.float32)
+    rounds = 2**31 // large.size + 2
+    for _ in range(rounds):
+        histogram.add(np.broadcast_to(np.float32(0), large.shape))
+    assert histogram.counts.max() > 2**31
+    assert histogram.counts.min() == 0

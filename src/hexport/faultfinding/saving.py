@@ -6,8 +6,8 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from hexport.model.external import LEAST_OUTSIDE
 from hexport.model.file import MAX_PROTOBUF, TooLarge
+from hexport.model.weights_beside import save_with_weights_beside
 
 _STRUCTURE = 2**26
 """Room for everything that is not a weight."""
@@ -18,7 +18,7 @@ def save_for_worker(model: ir.Model, path: Path) -> None:
     if _fits(model):
         ir.save(model, path)
     else:
-        ir.save(model, path, external_data=f"{path.name}.data", size_threshold_bytes=LEAST_OUTSIDE)
+        save_with_weights_beside(model, path)
 
 
 def save_whole(model: ir.Model, path: Path) -> None:

@@ -18,7 +18,7 @@ def cpu_session(model: Path, *, optimize: bool = True, threads: int = 0, hoard: 
     """An onnxruntime session on the CPU, with onnxruntime's telemetry off.
 
     ``optimize=False`` for QDQ models, whose results onnxruntime's fusions shift; ``hoard=False`` gives memory
-    back at once, for models with many large outputs.
+    back at once and keeps no second copy of weights: for few runs, or many large outputs.
     """
     # It must be set before the library is loaded; a user's own setting stays.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -28,6 +28,9 @@ def cpu_session(model: Path, *, optimize: bool = True, threads: int = 0, hoard: 
     options.log_severity_level = _ERRORS_ONLY
     options.intra_op_num_threads = threads
     options.enable_cpu_mem_arena = hoard
+    if not hoard:
+        # Weights packed for a faster product are a second copy of them.
+        options.add_session_config_entry("session.disable_prepacking", "1")
     # Threads that wait by spinning take the cores from the compiler's workers beside them.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if not optimize:

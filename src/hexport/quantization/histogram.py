@@ -14,6 +14,7 @@ _MOST, _LEAST = 16384, 1024
 """Numbers of one array that are counted: of more, so many at random, and all that lie beyond those."""
 _HALVED_AFTER = 32
 """So many arrays tell what a tensor is like; of later ones half as many numbers are counted, and so on."""
+_MOST_OF_32_BITS = 2**31 - 1
 
 
 class Histogram:
@@ -27,7 +28,8 @@ class Histogram:
         """The number of the first bin: it begins at ``first · width``."""
         self.infinite = False
         """Whether an infinity or NaN was met; no integer stands for those."""
-        self.counts: NDArray[np.int64] = np.zeros(BINS, np.int64)
+        self.counts: NDArray[Any] = np.zeros(BINS, np.int32)
+        """Of 32 bits while they suffice: a recurrence written out has thousands of tensors."""
         self._arrays = 0
 
     def add(self, values: NDArray[Any]) -> None:
@@ -62,11 +64,14 @@ class Histogram:
         places = np.floor(flat * np.float32(1 / self.width)).astype(np.int64) - self.first
         # Rounding of the product may put the very last number one bin too far.
         np.clip(places, 0, BINS - 1, out=places)
-        self.counts += times * np.bincount(places, minlength=BINS)
+        more = times * np.bincount(places, minlength=BINS)
+        if self.counts.dtype != np.int64 and self.total + more.sum() > _MOST_OF_32_BITS:
+            self.counts = self.counts.astype(np.int64)
+        np.add(self.counts, more, out=self.counts, casting="same_kind")
 
     @property
     def total(self) -> int:
-        return int(self.counts.sum())
+        return int(self.counts.sum(dtype=np.int64))
 
     @property
     def centres(self) -> NDArray[Any]:
@@ -93,14 +98,14 @@ class Histogram:
             begin = min(floor(low / self.width), self.first + int(filled[0]))
         end = max(floor(high / self.width), last)
         if end - begin < BINS:
-            moved = np.zeros(BINS, np.int64)
+            moved = np.zeros_like(self.counts)
             if filled.size:
                 moved[filled + (self.first - begin)] = self.counts[filled]
             self.counts, self.first = moved, begin
             return
         pairs = (self.first + np.arange(BINS)) // 2
         self.first, self.width = self.first // 2, self.width * 2
-        merged = np.zeros(BINS, np.int64)
+        merged = np.zeros_like(self.counts)
         np.add.at(merged, pairs - self.first, self.counts)
         self.counts = merged
 

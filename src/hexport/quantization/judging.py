@@ -14,6 +14,7 @@ import onnx_ir as ir
 from hexport import facts
 from hexport.backend.running import run_on_htp
 from hexport.model.reference import cpu_session, run_each
+from hexport.model.weights_beside import remove_with_weights, save_with_weights_beside
 from hexport.observe.check import check_and_run
 from hexport.observe.comparing import Comparison, compare
 from hexport.observe.verdict import Verdict
@@ -31,7 +32,7 @@ Metric = Callable[["Sequence[Outputs]", Sequence[Sample]], float]
 
 def compare_on_cpu(path: Path, samples: Sequence[Sample], reference: Sequence[Outputs]) -> Comparison:
     """A function of its own, so that another process can be asked."""
-    return compare(reference, run_each(cpu_session(path, optimize=False), samples))
+    return compare(reference, run_each(cpu_session(path, optimize=False, hoard=False), samples))
 
 
 @dataclass
@@ -49,19 +50,24 @@ class Judge:
     executor: Executor | None = None
     _saved: int = field(default=0)
 
-    def save(self, model: ir.Model) -> Path:
+    def _new_path(self) -> Path:
         self._saved += 1
-        path = self.folder / f"quantised{self._saved}.onnx"
+        return self.folder / f"quantised{self._saved}.onnx"
+
+    def save(self, model: ir.Model) -> Path:
+        path = self._new_path()
         ir.save(model, path)
         return path
 
     def on_cpu(self, *models: ir.Model) -> list[Comparison]:
         """Fast, and mostly what the NPU gives; side by side where there is an executor."""
-        paths = [self.save(with_shared_weights_as_floats(model)) for model in models]
+        paths = [self._new_path() for _ in models]
+        for model, path in zip(models, paths, strict=True):
+            save_with_weights_beside(with_shared_weights_as_floats(model), path)
         mapped = self.executor.map if self.executor is not None else map
         found = list(mapped(compare_on_cpu, paths, repeat(self.samples), repeat(self.reference)))
         for path in paths:
-            path.unlink()
+            remove_with_weights(path)
         return found
 
     def outputs_on_npu(self, model: ir.Model, samples: Sequence[Sample]) -> Sequence[Outputs]:

@@ -45,7 +45,8 @@ def _write(histograms: Histograms, path: Path) -> None:
     """Bins that hold something, one histogram after the other: a small tensor fills few of them."""
     items = list(histograms.values())
     lengths = np.array([np.count_nonzero(h.counts) for h in items], np.int64)
-    places, counts = np.empty(lengths.sum(), np.uint16), np.empty(lengths.sum(), np.int64)
+    widest = np.result_type(np.int32, *{h.counts.dtype for h in items})
+    places, counts = np.empty(lengths.sum(), np.uint16), np.empty(lengths.sum(), widest)
     end = 0
     for histogram, length in zip(items, lengths, strict=True):
         begin, end = end, end + int(length)
@@ -72,5 +73,6 @@ def _read(path: Path) -> Histograms:
             histogram = found[str(name)] = Histogram()
             histogram.low, histogram.high, histogram.width = float(low), float(high), float(width)
             histogram.first, histogram.infinite = int(first), bool(infinite)
+            histogram.counts = histogram.counts.astype(counts.dtype)
             histogram.counts[places] = counts
     return found

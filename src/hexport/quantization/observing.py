@@ -14,8 +14,8 @@ from typing import Any
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from hexport.model.external import LEAST_OUTSIDE
 from hexport.model.reference import cpu_session
+from hexport.model.weights_beside import save_with_weights_beside
 from hexport.quantization.histogram import Histogram
 from hexport.rewrite.exposing import exposing
 from hexport.rewrite.values import constant, fixed_shape
@@ -77,6 +77,5 @@ def chunks(model: ir.Model) -> Iterator[list[str]]:
 def exposed_session(model: ir.Model, names: Sequence[str], path: Path) -> Any:
     """A session on the CPU whose outputs are the tensors ``names``."""
     copy = exposing(model, names)
-    # Weights beside it are written one by one and mapped; inside they would be in memory three times over.
-    ir.save(copy, path, external_data=f"{path.name}.data", size_threshold_bytes=LEAST_OUTSIDE)
+    save_with_weights_beside(copy, path)
     return cpu_session(path, hoard=False)
