@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
@@ -100,6 +100,7 @@ def test_the_percentile_cuts_the_outermost_ten_thousandth() -> None:
 
 
 @given(tensors)
+@example(np.array([-1.4e-45, 2047], np.float32))  # its bin is one off: half of it is 0
 def test_of_few_numbers_the_percentile_cuts_none(values: NDArray[Any]) -> None:
     assert METHODS["percentile"](of(values), QType.U8) == (float(values.min()), float(values.max()))
 

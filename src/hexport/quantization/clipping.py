@@ -33,11 +33,12 @@ def percentile(histogram: Histogram, _: QType) -> Range:
         return 0.0, 0.0
     share = np.cumsum(histogram.counts) / histogram.total
     outside = (1 - _PERCENTILE / 100) / 2
-    # The outer edges: of few numbers nothing is cut.
-    edges = histogram.edges
-    low = float(edges[int(np.searchsorted(share, outside))])
-    high = float(edges[int(np.searchsorted(share, 1 - outside)) + 1])
-    return max(low, histogram.low), min(high, histogram.high)
+    first, last = (int(np.searchsorted(share, part)) for part in (outside, 1 - outside))
+    counts, edges = histogram.counts, histogram.edges
+    # Of few numbers nothing is cut, and what lies outermost is known better than by its bin.
+    low = max(float(edges[first]), histogram.low) if counts[:first].any() else histogram.low
+    high = min(float(edges[last + 1]), histogram.high) if counts[last + 1 :].any() else histogram.high
+    return low, high
 
 
 def least_squares(histogram: Histogram, type_: QType) -> Range:
