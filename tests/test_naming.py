@@ -57,7 +57,7 @@ def test_long_chains_have_short_names_and_no_two_the_same() -> None:
     names = [str(node.name) for node in model.graph]
     tensors = [str(node.outputs[0].name) for node in model.graph]
     assert len({*names, *tensors}) == 600
-    assert max(map(len, [*names, *tensors])) <= 70
+    assert max(map(len, [*names, *tensors])) <= 34
     assert tensors[-1] == "y"
 
 

@@ -12,10 +12,9 @@ from hashlib import blake2s
 
 import onnx_ir as ir
 
-_LONGEST = 60
-"""Characters. What is made for something new is named after a new name, and a recurrence has long chains."""
-
-
+_LONGEST, _STEM = 32, 12
+"""Characters. What is made for something new is named after a new name, and a recurrence has long chains;
+a quantised file has every name several times."""
 _COUNTED_NODE, _COUNTED_VALUE = re.compile(r"node_\w+_\d+"), re.compile(r"val_\d+")
 """As onnx-ir names what comes without a name. Names that a rule gives are left."""
 
@@ -44,7 +43,7 @@ def name_what_is_new(model: ir.Model, known: frozenset[str]) -> None:
 
     def fresh(name: str) -> str:
         if len(name) > _LONGEST:
-            name = f"{name[:40]}_{blake2s(name.encode(), digest_size=6).hexdigest()}"
+            name = f"{name[:_STEM]}_{blake2s(name.encode(), digest_size=4).hexdigest()}"
         found = _free(name, taken)
         taken.add(found)
         return found
