@@ -29,10 +29,10 @@ from hexport.runtime import device
 from hexport.runtime.array_files import read_arrays
 from hexport.runtime.failures import BackendMissing, Incompatible, RunError
 from hexport.runtime.session import Session
-from hexport.runtime.shared_region import PREFIX
 from hexport.toolchain import Interpreter, in_force, only_here
 from hexport.toolchain.interpreter import VARIABLE
 from made_packages import edit
+from shared_files import shared_files
 from toolchain_standins import name_interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -282,7 +282,7 @@ def test_killed_workers_of_a_toolchain_cost_no_answer(package: Path, tmp_path: P
     assert outcomes.count("right") + outcomes.count("lost") == 300
     assert outcomes.count("lost") <= len(killed)
     assert not any(Path(f"/proc/{pid}").exists() for pid in {*pids, *killed})
-    assert not list(Path("/dev/shm").glob(f"{PREFIX}*"))
+    assert not shared_files()
     assert len(seen(tmp_path, "one")) >= 4
 
 

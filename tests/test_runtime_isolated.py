@@ -26,9 +26,10 @@ from hexport.runtime.loading import load
 from hexport.runtime.messages import Answer, Run
 from hexport.runtime.parts import Part
 from hexport.runtime.serving import Server
-from hexport.runtime.shared_region import PREFIX, Region, lay_out
+from hexport.runtime.shared_region import Region, lay_out
 from hexport.toolchain import Limits, WorkerTimeout
 from runtime_packages import answer, attention, decibels, question, rows
+from shared_files import shared_files
 from verified_packages import expected
 
 FP32_DB = 120.0
@@ -46,10 +47,6 @@ def workers() -> set[int]:
         if int(fields[1]) == os.getpid() and b"hexport.runtime.serving" in words:
             found.add(int(path.parent.name))
     return found
-
-
-def shared_files() -> list[Path]:
-    return list(Path("/dev/shm").glob(f"{PREFIX}*"))
 
 
 @posix

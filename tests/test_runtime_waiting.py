@@ -29,7 +29,7 @@ from hexport.runtime.loading import load
 from hexport.runtime.once import Once
 from hexport.runtime.seats import Seats
 from hexport.runtime.session import Session
-from hexport.runtime.shared_region import PREFIX
+from shared_files import shared_files
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="stops processes by signals")
 X = np.random.default_rng(0).normal(size=100).astype(np.float32)
@@ -271,7 +271,7 @@ def test_closing_answers_what_runs_and_refuses_what_waits(package: Path) -> None
         closing.result(LONG)
     assert not Path(f"/proc/{pid}").exists()
     assert not folder.exists()
-    assert not list(Path("/dev/shm").glob(f"{PREFIX}*"))
+    assert not shared_files()
 
 
 @posix

@@ -80,7 +80,7 @@ class Region:
 
     @classmethod
     def _in(cls, folder: Path, size: int) -> Region:
-        file, name = tempfile.mkstemp(prefix=PREFIX, dir=folder)
+        file, name = tempfile.mkstemp(prefix=f"{PREFIX}{os.getpid()}-", dir=folder)
         path = Path(name)
         try:
             if sys.platform == "linux":
