@@ -115,6 +115,17 @@ def test_a_worker_that_always_dies_is_an_error_and_not_a_loop(monkeypatch: pytes
         engine_of_its_own.run("part", {}, {})
 
 
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="shared memory has no folder here")
+def test_a_region_that_still_has_its_name_would_be_seen() -> None:
+    """What the tests here count: nobody but the session's own process makes them."""
+    region = Region.create(10)
+    try:
+        assert shared_files() == [region.path]
+    finally:
+        region.forget_name()
+        region.close()
+
+
 def test_tensors_that_outgrow_the_region() -> None:
     """In and out: the region begins with 1 MiB."""
     with load(rows(), "cpu", isolate=True) as session:

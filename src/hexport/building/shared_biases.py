@@ -11,12 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from hexport.building.stored_integers import is_stored, numbers, reach, reals
+from hexport.building.stored_integers import ROUNDINGS_APART, is_stored, numbers, reach, reals
 from hexport.quantization.encoding import Encoding, QType
 from hexport.quantization.initializers import add_initializer
-
-_STEPS = 2.0
-"""So many steps of the weights lie between two roundings of them, for which biases were corrected."""
+from hexport.quantization.weights import bias_encoding
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,8 @@ class Bias:
             return False
         # The steps of a bias are too fine to compare by; those of the weights that are summed are not.
         summed = weights.size / max(mine.size, 1)
-        corrected = _STEPS * numbers(self.weight, 1).max(initial=0.0) * reach(self.data) * np.sqrt(summed)
+        step = numbers(self.weight, 1).max(initial=0.0)
+        corrected = ROUNDINGS_APART * step * reach(self.data) * np.sqrt(summed)
         if np.sqrt(np.mean((mine - theirs) ** 2)) > corrected:
             return False
         self._write(theirs, graph)
@@ -46,18 +45,18 @@ class Bias:
         assert mine is not None
         self._write(mine, graph)
 
-    def _write(self, numbers_: np.ndarray, graph: ir.Graph) -> None:
-        scale = self.scale
-        integers = Encoding(QType.S32, scale, 0, 0 if scale.ndim else None).integers(numbers_)
-        for index, array in enumerate((integers, scale)):
+    def _write(self, real: np.ndarray, graph: ir.Graph) -> None:
+        encoding = self.encoding
+        for index, array in enumerate((encoding.integers(real), encoding.scale)):
             fresh = add_initializer(graph, f"{self.node.name}_of_all", ir.tensor(array))
             self.node.replace_input_with(index, fresh)
 
     @property
-    def scale(self) -> np.ndarray:
-        """What the layer's products have."""
-        weight = numbers(self.weight, 1).astype(np.float32)
-        return np.asarray(np.float32(numbers(self.data, 1).item()) * weight)
+    def encoding(self) -> Encoding:
+        """What follows from the encodings that its layer has now."""
+        scale = numbers(self.weight, 1).astype(np.float32)
+        weight = Encoding(QType.S8, scale, axis=0 if scale.ndim else None)
+        return bias_encoding(weight, numbers(self.data, 1).item())
 
 
 def bias_of(layer: ir.Node) -> Bias | None:
@@ -72,6 +71,6 @@ def bias_of(layer: ir.Node) -> Bias | None:
         return None
     data, weight, node = found
     bias = Bias(node, data, weight)
-    stored, scale = node.inputs[0], numbers(node, 1)
-    follows = scale.shape == bias.scale.shape and np.allclose(scale, bias.scale, rtol=1e-5, atol=0.0)
+    stored, scale, expected = node.inputs[0], numbers(node, 1), bias.encoding.scale
+    follows = scale.shape == expected.shape and np.allclose(scale, expected, rtol=1e-5, atol=0.0)
     return bias if follows and stored is not None and stored.dtype == ir.DataType.INT32 else None

@@ -13,14 +13,14 @@ import numpy as np
 import onnx_ir as ir
 
 from hexport.building.shared_biases import bias_of
-from hexport.building.stored_integers import numbers, reals
+from hexport.building.stored_integers import ROUNDINGS_APART, numbers, reals
 from hexport.preparation.saving import save
 from hexport.quantization.initializers import add_initializer
 
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
-_STEPS, _MOST_STEPS = 2.0, 16.0
-"""Two roundings of the same numbers lie so many steps apart, on the whole and at most. One that carries
-errors on to other weights, fitted to other samples, moves some of them far; another number is further off."""
+_MOST_STEPS = 16.0
+"""Two roundings of the same numbers lie so many steps apart at most. One that carries errors on to other
+weights, fitted to other samples, moves some of them far; another number is further off."""
 
 
 def adopt(model: Path, settled: Path, output: Path) -> int:
@@ -80,10 +80,10 @@ def _stands_for_the_same(node: ir.Node, other: ir.Node) -> bool:
             return False
         if ours is not None and his is not None and (ours.dtype, ours.shape) != (his.dtype, his.shape):
             return False
-    return len(node.inputs) == len(other.inputs) and _samenumbers(node, other)
+    return len(node.inputs) == len(other.inputs) and _same_numbers(node, other)
 
 
-def _samenumbers(node: ir.Node, other: ir.Node) -> bool:
+def _same_numbers(node: ir.Node, other: ir.Node) -> bool:
     """Of a constant: 1/n at another size n is another number, though it is stored in the same form."""
     mine, theirs = reals(node), reals(other)
     if mine is None or theirs is None:
@@ -91,7 +91,7 @@ def _samenumbers(node: ir.Node, other: ir.Node) -> bool:
     scale = np.maximum(np.abs(numbers(node, 1)), np.abs(numbers(other, 1))).max(initial=0.0)
     apart = np.abs(mine - theirs)
     on_the_whole = np.sqrt(np.mean(apart**2)) if apart.size else 0.0
-    return bool(on_the_whole <= _STEPS * scale and apart.max(initial=0.0) <= _MOST_STEPS * scale)
+    return bool(on_the_whole <= ROUNDINGS_APART * scale and apart.max(initial=0.0) <= _MOST_STEPS * scale)
 
 
 def _attributes(node: ir.Node) -> dict[str, object]:

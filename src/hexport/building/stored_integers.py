@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+ROUNDINGS_APART = 2.0
+"""Steps, on the whole: so far two roundings of the same weights lie from each other."""
+
 
 def reals(node: ir.Node) -> np.ndarray | None:
     """What a DequantizeLinear of a constant gives; None: what it reads is computed."""

@@ -132,9 +132,13 @@ def nearest(layer: Layer, encoding: Encoding) -> LayerIntegers:
     return LayerIntegers(encoding.integers(layer.weight), encoding, layer.bias)
 
 
-def bias_integers(bias: Floats, encoding: Encoding, input_scale: float) -> tuple[Integers, Encoding]:
-    """The bias at exactly the scale of the sum it is added to; the HTP takes no other."""
-    scale = (np.float32(input_scale) * encoding.scale).astype(np.float32)
-    axis = 0 if encoding.axis is not None else None
-    result = Encoding(QType.S32, scale, 0, axis)
-    return result.integers(bias), result
+def bias_encoding(weight: Encoding, input_scale: float) -> Encoding:
+    """At exactly the scale of the sum that the bias is added to; the HTP takes no other."""
+    scale = (np.float32(input_scale) * weight.scale).astype(np.float32)
+    return Encoding(QType.S32, scale, 0, 0 if weight.axis is not None else None)
+
+
+def bias_integers(bias: Floats, weight: Encoding, input_scale: float) -> tuple[Integers, Encoding]:
+    """The bias as the layer's sum takes it."""
+    encoding = bias_encoding(weight, input_scale)
+    return encoding.integers(bias), encoding
