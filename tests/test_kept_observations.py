@@ -49,6 +49,13 @@ def test_what_was_seen_is_kept(tmp_path: Path) -> None:
     assert len(calls) == 2
 
 
+def test_nothing_to_look_at_is_kept_too() -> None:
+    """Integers only: no tensor has a range, and the second look at that is no crash."""
+    model = ir.from_proto(cnn(17))
+    assert kept_histograms(model, "data", dict) == {}
+    assert kept_histograms(model, "data", lambda: pytest.fail("looked at again")) == {}
+
+
 @pytest.fixture(params=[ThreadPoolExecutor, ProcessPoolExecutor])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     with request.param(2) as pool:

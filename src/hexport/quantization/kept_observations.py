@@ -66,8 +66,9 @@ def _write(histograms: Histograms, path: Path) -> None:
 def _read(path: Path) -> Histograms:
     found: Histograms = {}
     with np.load(path, allow_pickle=False) as kept:
-        cuts = np.cumsum(kept["lengths"])[:-1]
-        parts = (np.split(kept[name], cuts) for name in ("places", "counts"))
+        # The last piece is what follows the last histogram: nothing. A model may also have none at all.
+        cuts = np.cumsum(kept["lengths"])
+        parts = (np.split(kept[name], cuts)[:-1] for name in ("places", "counts"))
         rows = zip(kept["names"], kept["ends"], kept["infinite"], *parts, strict=True)
         for name, (low, high, width, first), infinite, places, counts in rows:
             histogram = found[str(name)] = Histogram()
