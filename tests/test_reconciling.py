@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from hexport import facts
 from hexport.backend.failures import BackendError, CompileFailed
 from hexport.quantization import reconciling
 from hexport.quantization.judging import Judge
@@ -19,6 +20,7 @@ from hexport.quantization.reconciling import find_misread
 from hexport.quantization.workshop import Workshop
 from hexport.toolchain import WorkerError
 from quantised_graphs import ARCH, PLAIN, cnn, transformer, workshop
+from rule_checks import TARGET
 
 CPU_DB, TOLERANCE_DB = 30.0, 3.0
 
@@ -30,6 +32,7 @@ class FaultyNpu:
         self, *faults: str, npu_db: float = 2.0, error: Callable[[], Exception] | None = None
     ) -> None:
         self.faults, self.npu_db, self.error = faults, npu_db, error
+        self.target, self.executor = facts.find_target(TARGET), None
         self.runs = 0
 
     def on_cpu(self, *models: ir.Model) -> list[Any]:

@@ -14,7 +14,7 @@ from onnx import helper
 
 import small_models as small
 from hexport.quantization.encoding import QType
-from hexport.quantization.layer_inputs import Moments, moments_of, patches
+from hexport.quantization.layer_inputs import Moments, moments_of, no_squares, patches
 from hexport.quantization.patch_sums import sum_of_patches, window_of
 from hexport.quantization.plan import SCHEMES, Precision
 from hexport.quantization.rounding import as_rows, carry_errors, correct_bias
@@ -33,11 +33,12 @@ def correlated(count: int, length: int, seed: int = 0) -> np.ndarray:
     return (causes + 0.1 * rng.normal(size=(count, length)) + 0.5).astype(np.float32)
 
 
-def seen(vectors: np.ndarray) -> Moments:
-    """The moments of [group, count, length]."""
-    groups, _, length = vectors.shape
-    moments = Moments(0, np.zeros((groups, length)), np.zeros((groups, length, length)))
-    moments.add(vectors)
+def seen(*samples: np.ndarray) -> Moments:
+    """The moments of [group, count, length] each."""
+    groups, _, length = samples[0].shape
+    moments = Moments(0, np.zeros((groups, length)), no_squares(groups, length))
+    for vectors in samples:
+        moments.add(vectors)
     return moments
 
 
@@ -79,7 +80,7 @@ def test_carried_errors_change_the_result_less(name: str) -> None:
 def test_carried_errors_of_unrelated_inputs_are_the_nearest() -> None:
     """With nothing to make up for, there is nothing to move."""
     found = layer("MatMul", normal(8, 4))
-    moments = Moments(100, np.zeros((1, 8)), 100 * np.eye(8)[None])
+    moments = Moments(100, np.zeros((1, 8)), (50 * np.eye(8)[None], 50 * np.eye(8)[None]))
     np.testing.assert_array_equal(
         carry_errors(found, rounded(found), moments).integers, rounded(found).integers
     )
@@ -88,7 +89,7 @@ def test_carried_errors_of_unrelated_inputs_are_the_nearest() -> None:
 @pytest.mark.parametrize("squares", [np.zeros((1, 8, 8)), np.full((1, 8, 8), np.inf), None])
 def test_inputs_that_were_never_active_or_beyond_numbers(squares: np.ndarray | None) -> None:
     found = layer("MatMul", normal(8, 4))
-    moments = Moments(100, np.zeros((1, 8)), squares)
+    moments = Moments(100, np.zeros((1, 8)), None if squares is None else (squares, squares))
     np.testing.assert_array_equal(
         carry_errors(found, rounded(found), moments).integers, rounded(found).integers
     )

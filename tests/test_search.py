@@ -20,6 +20,7 @@ from hexport.toolchain import Limits
 from quantised_graphs import PLAIN, cnn, normal, workshop
 from rule_checks import TARGET
 from step_models import graph
+from test_reconciling import CPU_DB, FaultyNpu
 
 CHIP = facts.find_target(TARGET)
 
@@ -101,3 +102,22 @@ def test_a_recipe_wins_by_more_than_chance(
     monkeypatch.setattr(Judge, "on_cpu", on_cpu)
     plan = plan_for(shop.model, SCHEMES["8a8w"], shop.arch)
     assert search._best_recipe(plan, "8a8w").recipe == recipes[winner]
+
+
+@pytest.mark.parametrize(
+    ("npu_db", "float_share", "cured"),
+    [(15.0, 1.0, True), (15.0, 0.1, False), (2.0, 0.1, True)],
+    ids=["there is room", "there is none", "otherwise it is of no use"],
+)
+def test_what_the_npu_misreads_becomes_float_as_far_as_there_is_room(
+    tmp_path: Path, npu_db: float, float_share: float, cured: bool
+) -> None:
+    shop = workshop(cnn(), tmp_path)
+    search, said = searching(shop, npu_samples=1), list[str]()
+    search.judge, search.say = cast(Judge, FaultyNpu("conv", npu_db=npu_db)), said.append
+    search.goal_db = 25.0
+    start = replace(candidate(shop, "8a8w"), cpu=cast(Any, SimpleNamespace(lowest_db=CPU_DB)))
+    found = search.confirm(start, float_share)
+    assert (found.plan.precisions["conv"].activation is None) == cured
+    assert found.sqnr_db == (CPU_DB if cured else npu_db)
+    assert any("too much of the model" in line for line in said) != cured

@@ -7,40 +7,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_DAMPING = (0.1, 2.0)
-"""Of the mean second moment, added to each: where what was seen is trusted, and how much more where not.
-With less, weights learn the samples: EfficientNet-Lite0 loses decibels on photographs it has not seen."""
-_ENOUGH = 4.0
-"""Vectors for each input of a sum: neighbours in an image or a text are much the same."""
 _FAINT = 0.1
 """Of the mean over all groups, at least: a channel that was hardly active tells nothing of what wakes it."""
 _BLOCK = 64
-
-
-def doubt(length: int, count: int) -> float:
-    """Of the moments of so many vectors; 0: they hold for all inputs, 1: for none but the samples."""
-    return min(_ENOUGH * length / max(count, 1), 1.0)
 
 
 def carried(
     weights: NDArray[Any],
     scales: NDArray[Any],
     squares: NDArray[Any],
-    count: int,
+    damping: float,
     highest: int,
     *,
     keep_largest: bool = False,
 ) -> NDArray[Any]:
     """Whole numbers for ``weights``, [group, output, input], from -highest to highest.
 
-    ``squares`` are the second moments of ``count`` vectors that they multiply, summed or on the average.
+    ``squares`` are the second moments of the vectors that they multiply, summed or on the average, and
+    ``damping`` is how much of their mean is added to each (damping.py).
     Each input's weights are rounded after the other, and those to come make up for it (Frantar et al., 2022);
     the inputs that matter most come first. ``keep_largest``: the largest of an output stays the nearest whole
     number, for whoever finds the scale by it.
     """
     strength = np.einsum("gii->gi", squares)
     order = np.argsort(-strength, axis=1, kind="stable")
-    inverse = _inverse_root(squares, strength, order, doubt(squares.shape[1], count))
+    inverse = _inverse_root(squares, strength, order, damping)
     left = np.take_along_axis(weights.astype(np.float64), order[:, None, :], axis=2)
     largest = np.abs(left).argmax(axis=2)
     nearest = np.rint(np.take_along_axis(left, largest[:, :, None], axis=2)[:, :, 0] / scales)
@@ -63,13 +54,12 @@ def carried(
 
 
 def _inverse_root(
-    squares: NDArray[Any], strength: NDArray[Any], order: NDArray[Any], doubted: float
+    squares: NDArray[Any], strength: NDArray[Any], order: NDArray[Any], damping: float
 ) -> NDArray[Any]:
     """The upper triangular root of the inverse of the damped second moments, in the order of work."""
     rows = np.take_along_axis(squares, order[:, :, None], axis=1)
     sorted_ = np.take_along_axis(rows, order[:, None, :], axis=2)
     usual = strength.mean(axis=1)
-    least, most = _DAMPING
-    damping = (least + most * doubted) * np.maximum(usual, max(_FAINT * float(usual.mean()), 1e-12))
-    sorted_ += damping[:, None, None] * np.eye(squares.shape[1])
+    added = damping * np.maximum(usual, max(_FAINT * float(usual.mean()), 1e-12))
+    sorted_ += added[:, None, None] * np.eye(squares.shape[1])
     return np.linalg.cholesky(np.linalg.inv(sorted_)).transpose(0, 2, 1)

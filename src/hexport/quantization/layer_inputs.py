@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from hexport.quantization.damping import Halves
 from hexport.quantization.encoding import Floats
 from hexport.quantization.observing import Sample, chunks, exposed_session
 from hexport.quantization.patch_sums import Window, sum_of_patches, window_of
@@ -35,24 +36,38 @@ class Moments:
 
     count: int
     total: NDArray[np.float64]
-    squares: NDArray[np.float64] | None
+    halves: Halves | None
 
     @property
     def mean(self) -> NDArray[np.float64]:
         return self.total / max(self.count, 1)
 
+    @property
+    def squares(self) -> NDArray[np.float64] | None:
+        """The second moments of all samples."""
+        return None if self.halves is None else np.add(*self.halves, dtype=np.float64)
+
     def joined(self, other: Moments) -> Moments:
         """Of both."""
-        both = self.squares is not None and other.squares is not None
-        squares = self.squares + other.squares if both else None  # type: ignore[operator]
-        return Moments(self.count + other.count, self.total + other.total, squares)
+        halves = None
+        if self.halves is not None and other.halves is not None:
+            halves = (self.halves[0] + other.halves[0], self.halves[1] + other.halves[1])
+        return Moments(self.count + other.count, self.total + other.total, halves)
 
     def add(self, vectors: Floats) -> None:
-        """``vectors`` is [group, count, length]."""
+        """``vectors`` are those of one sample, [group, count, length]."""
         self.count += vectors.shape[1]
         self.total += vectors.sum(axis=1, dtype=np.float64)
-        if self.squares is not None:
-            self.squares += np.matmul(vectors.transpose(0, 2, 1), vectors)
+        if self.halves is not None:
+            turn, other = self.halves
+            turn += np.matmul(vectors.transpose(0, 2, 1), vectors)
+            self.halves = (other, turn)
+
+
+def no_squares(groups: int, length: int) -> Halves:
+    """Before anything was seen."""
+    shape = (groups, length, length)
+    return np.zeros(shape, np.float32), np.zeros(shape, np.float32)
 
 
 class Listener:
@@ -111,8 +126,8 @@ def _add(found: dict[str, Moments], layer: Layer, array: Floats, squares: bool) 
         return
     if layer.name not in found:
         groups, _, length = vectors.shape
-        room = np.zeros((groups, length, length)) if squares and length <= _LONGEST else None
-        found[layer.name] = Moments(0, np.zeros((groups, length)), room)
+        halves = no_squares(groups, length) if squares and length <= _LONGEST else None
+        found[layer.name] = Moments(0, np.zeros((groups, length)), halves)
     found[layer.name].add(vectors)
 
 

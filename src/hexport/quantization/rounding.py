@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from hexport.quantization.carrying import carried
+from hexport.quantization.damping import proven_damping
 from hexport.quantization.encoding import Floats, Integers
 from hexport.quantization.layer_inputs import Moments
 from hexport.quantization.weights import Layer, LayerIntegers
@@ -29,13 +30,15 @@ def carry_errors(layer: Layer, rounded: LayerIntegers, moments: Moments) -> Laye
 
     The least change of the layer's results on the data seen, not of its weights.
     """
-    if moments.squares is None or rounded.encoding.block or not np.isfinite(moments.squares).all():
+    squares = moments.squares
+    if squares is None or moments.halves is None or rounded.encoding.block or not np.isfinite(squares).all():
         return rounded
     rows = as_rows(layer, layer.weight)
-    scales = np.broadcast_to(rounded.encoding.scale.reshape(-1), rows.shape[0] * rows.shape[1])
-    kind = rounded.encoding.type
+    each = np.broadcast_to(rounded.encoding.scale.reshape(-1), rows.shape[0] * rows.shape[1])
+    scales, kind = each.reshape(*rows.shape[:2]), rounded.encoding.type
+    damping = proven_damping(rows, scales, moments.halves, moments.count, kind.high)
     # The least integer stays unused, as in every symmetric encoding.
-    whole = carried(rows, scales.reshape(*rows.shape[:2]), moments.squares, moments.count, kind.high)
+    whole = carried(rows, scales, squares, damping, kind.high)
     return replace(rounded, integers=_from_rows(layer, whole.astype(kind.array)))
 
 

@@ -91,7 +91,7 @@ class Search:
                 # What each node harms is measured once: on a large model that takes a minute.
                 options = options or self._options(start, better)
                 chosen = self._promoted(start, options, (float_share, wide_share), self.goal_db + margin)
-            found = self.confirm(chosen)
+            found = self.confirm(chosen, float_share)
             if best is None or found.sqnr_db > best.sqnr_db:
                 best = found
             gap = found.cpu.lowest_db - found.sqnr_db
@@ -120,8 +120,11 @@ class Search:
         (cpu,) = self.judge.on_cpu(model)
         return self._on_npu(Candidate("fp16", plan, Recipe(), model, total, cpu))
 
-    def confirm(self, candidate: Candidate) -> Candidate:
-        """Measured on the NPU; where it differs from the CPU, the nodes to blame are found and made float."""
+    def confirm(self, candidate: Candidate, float_share: float) -> Candidate:
+        """Measured on the NPU; where it differs from the CPU, the nodes to blame are found and made float.
+
+        Of what is of use, no more becomes float than the share allows.
+        """
         if not self.effort.npu_samples:
             return candidate
         confirmed = self._on_npu(candidate)
@@ -142,6 +145,9 @@ class Search:
             plan.set(name, FLOAT, "the NPU computes it otherwise than the CPU in integers")
             self.settle(plan)
             settle_moving(self.shop.model, plan)
+            if confirmed.sqnr_db >= USELESS_DB and not self._is_within(plan, float_share):
+                self.say(f"{confirmed.label}: {name} parts them, and is too much of the model for fp16")
+                break
             cured = self._on_npu(self._candidate(plan, confirmed.recipe, confirmed.label))
             if cured.sqnr_db <= confirmed.sqnr_db:
                 break
@@ -168,6 +174,10 @@ class Search:
             if over > 0 and macs[str(node.name)] and not refusal(node, precision, self.shop.arch):
                 plan.set(str(node.name), precision, "it is too large a part of the model for fp16")
                 over -= macs[str(node.name)]
+
+    def _is_within(self, plan: Plan, float_share: float) -> bool:
+        macs = all_macs(self.shop.model)
+        return self._float_macs(plan, macs) <= float_share * sum(macs.values())
 
     def _float_macs(self, plan: Plan, macs: Mapping[str, int]) -> int:
         return sum(macs[str(node.name)] for node in self.shop.model.graph if plan.of(node).activation is None)

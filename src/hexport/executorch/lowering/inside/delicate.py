@@ -25,7 +25,7 @@ from hexport.executorch.lowering.inside.programs import module_path
 from hexport.executorch.lowering.inside.rounding import Moments, on_grid, steps_of
 from hexport.executorch.lowering.inside.stack import stack
 from hexport.executorch.lowering.inside.walking import Walk, tensors_in
-from hexport.quantization.carrying import doubt
+from hexport.quantization.damping import doubt
 
 _ABOVE_DB = 5.0
 """Over what is asked for: the sum is measured on samples, other inputs get a decibel less, and the worst of a

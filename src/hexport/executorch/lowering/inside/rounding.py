@@ -19,7 +19,8 @@ from hexport.executorch.lowering.inside.norms import join_norms
 from hexport.executorch.lowering.inside.operators import WEIGHT, attribute
 from hexport.executorch.lowering.inside.stack import stack
 from hexport.executorch.lowering.inside.walking import Walk
-from hexport.quantization.carrying import carried, doubt
+from hexport.quantization.carrying import carried
+from hexport.quantization.damping import assumed_damping, doubt
 
 _HIGHEST = {"8w": 127, "4w": 7}
 """By the last part of a scheme's name; 16 bits need no such care."""
@@ -115,7 +116,10 @@ def _round(module: Any, node: Any, moments: Moments, highest: int) -> None:
 def on_grid(rows: Any, squares: Any, count: int, highest: int) -> Any:
     """Whole steps of each row's largest, by the second moments of the vectors that the rows multiply."""
     steps = steps_of(rows, highest)
-    whole = carried(rows.numpy(), steps[:, :, 0].numpy(), squares.numpy(), count, highest, keep_largest=True)
+    damping = assumed_damping(squares.shape[1], count)
+    whole = carried(
+        rows.numpy(), steps[:, :, 0].numpy(), squares.numpy(), damping, highest, keep_largest=True
+    )
     return stack().torch.from_numpy(whole) * steps
 
 
