@@ -62,7 +62,7 @@ def open_inputs(
     sizes: Sizes,
     frozen: Mapping[str, NDArray[np.generic]],
     fill: Mapping[str, Mapping[int, Number]],
-    preprocess: Path | None,
+    preprocess: str | Path | None,
     limit: int | None,
 ) -> Iterator[Inputs]:
     """The user's own, the zoo's, or random ones."""

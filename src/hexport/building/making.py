@@ -41,7 +41,7 @@ class Making:
     folder: Path
     limits: Limits
     share: bool
-    preprocess: Path | None = None
+    preprocess: str | Path | None = None
     samples: int | None = None
     notes: list[str] = field(default_factory=list)
     shortfalls: list[str] = field(default_factory=list)

@@ -25,7 +25,7 @@ class Wishes:
     min_sqnr: float | None = None
     metric: str | Metric | None = None
     max_drop: float | None = None
-    override: Path | None = None
+    override: str | Path | None = None
     keep_float: tuple[str, ...] = ()
     effort: str = "normal"
 
@@ -51,7 +51,7 @@ class Wishes:
             "scheme": self.scheme,
             "min_sqnr": self.min_sqnr,
             "max_drop": self.max_drop,
-            "override": file_digest(self.override) if self.override else "",
+            "override": file_digest(Path(self.override)) if self.override else "",
             "keep_float": list(self.keep_float),
             "effort": self.effort,
         }

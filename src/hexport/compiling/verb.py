@@ -38,7 +38,7 @@ _MULTI = "the binary serves several chips; the simulator cannot load it"
 def compile_models(
     models: Sequence[str | Path],
     targets: Sequence[str | int],
-    out_dir: Path,
+    out_dir: str | Path,
     *,
     options: CompileOptions | None = None,
     share_weights: bool = False,
@@ -50,7 +50,7 @@ def compile_models(
     custom_ops: Sequence[str | Path] = (),
     require: str | None = None,
     limits: Limits | None = None,
-    native_log: Path | None = None,
+    native_log: str | Path | None = None,
 ) -> Compiled:
     """Write to ``out_dir`` what ``models`` become for each of ``targets``: all of it, or nothing.
 
@@ -75,7 +75,7 @@ def compile_models(
             notes = [*stock.notes, *(layout_notes(jobs[0], made[0], settings, nhwc) if nhwc else ())]
         finally:
             if native_log is not None:
-                _keep_logs(folder, jobs, native_log)
+                _keep_logs(folder, jobs, Path(native_log))
         publish([a.binary for a in made if a.binary], [m.path for a in made for m in a.models], out_dir)
     notes += [w for a in made for m in a.models for w in m.verdict.warnings]
     notes += [note for note, said in ((_SHARED, share_weights), (_MULTI, multi_soc)) if said]

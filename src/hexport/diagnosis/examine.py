@@ -18,7 +18,7 @@ def doctor(
     *,
     backend_path: str | Path | None = None,
     limits: Limits | None = None,
-    native_log: Path | None = None,
+    native_log: str | Path | None = None,
 ) -> Report:
     """Look at this machine: what works, what does not, and the exact fix.
 
@@ -36,7 +36,7 @@ def doctor(
             system_library=_system_library(libraries),
             backend_path=str(backend_path) if backend_path else None,
             limits=limits or Limits(seconds=60.0),
-            native_log=native_log,
+            native_log=None if native_log is None else Path(native_log),
         )
     return Report(machine.platform, judge(machine, installed, libraries, probes, local_lookalike(Path.cwd())))
 

@@ -51,7 +51,7 @@ def check(
     options: Mapping[str, str] | None = None,
     custom_ops: Sequence[str | Path] = (),
     limits: Limits | None = None,
-    native_log: Path | None = None,
+    native_log: str | Path | None = None,
 ) -> Verdict:
     """What of ``model`` the NPU of ``target`` takes, or ``backend`` ``"qnn-cpu"`` or ``"gpu"``, without one.
 
@@ -108,7 +108,7 @@ def _ask(
     where: Where,
     samples: Sequence[Sample],
     limits: Limits | None,
-    native_log: Path | None = None,
+    native_log: str | Path | None = None,
     options: Mapping[str, str] | None = None,
     custom_ops: Sequence[str] = (),
 ) -> Evidence:
@@ -129,7 +129,7 @@ def _ask(
             raise explained(error, source.graph, where.soc) from error
         finally:
             if native_log is not None:
-                keep_logs({"check": workdir / "native.log"}, native_log)
+                keep_logs({"check": workdir / "native.log"}, Path(native_log))
 
 
 def explained(error: BackendError, graph: Graph, soc: facts.Soc) -> BackendError:

@@ -46,12 +46,12 @@ def find_samples(
     graph: Graph,
     shapes: Mapping[str, Shape],
     frozen: Mapping[str, Array],
-    calib: Path | None,
+    calib: str | Path | None,
 ) -> Samples:
     """The best there is: ``--calib``, else the zoo's test inputs, else random numbers."""
     _refuse_other_than_numbers(graph, frozen)
     if calib is not None:
-        return _from_file(calib, graph, shapes, frozen)
+        return _from_file(Path(calib), graph, shapes, frozen)
     if str(model).startswith("zoo:"):
         name = str(model).removeprefix("zoo:")
         if zoo.entry(name).input_shapes == dict(shapes):

@@ -52,17 +52,17 @@ _REDUCE_SECONDS = 120.0
 def prepare(
     model: str | Path,
     *,
-    output: Path,
+    output: str | Path,
     target: str | int,
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Shape] | None = None,
     freeze: Mapping[str, str] | None = None,
-    calib: Path | None = None,
+    calib: str | Path | None = None,
     rules: str | None = None,
     limits: Limits | None = None,
 ) -> Preparation:
     """Write to ``output`` what ``model`` becomes for ``target``. The output is there whole or not at all."""
-    soc = facts.find_target(target)
+    output, soc = Path(output), facts.find_target(target)
     chosen = select_rules(rules)
     refuse_missing_folder(output)
     source = read(zoo.resolve(model))

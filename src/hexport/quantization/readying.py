@@ -52,7 +52,7 @@ def get_ready(
     soc: facts.Soc,
     calib: object,
     sizes: Sizes,
-    preprocess: Path | None,
+    preprocess: str | Path | None,
     samples: int | None,
     folder: Path,
     limits: Limits,
@@ -96,7 +96,7 @@ def _opened(
     graph: Graph,
     shapes: Mapping[str, Shape],
     frozen: Mapping[str, Any],
-    preprocess: Path | None,
+    preprocess: str | Path | None,
     samples: int | None,
 ) -> Iterator[CalibrationData]:
     """The data; whoever opened it already closes it."""

@@ -52,20 +52,20 @@ Say = Callable[[str], None]
 def quantize(
     model: str | Path,
     *,
-    output: Path,
+    output: str | Path,
     target: str | int,
     scheme: str = "auto",
     calib: object = None,
     min_sqnr: float | None = None,
     metric: str | Metric | None = None,
     max_drop: float | None = None,
-    override: Path | None = None,
+    override: str | Path | None = None,
     keep_float: Sequence[str] = (),
     effort: str = "normal",
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Shape] | None = None,
     freeze: Mapping[str, str] | None = None,
-    preprocess: Path | None = None,
+    preprocess: str | Path | None = None,
     samples: int | None = None,
     limits: Limits | None = None,
     executor: Executor | None = None,
@@ -75,9 +75,9 @@ def quantize(
 
     ``executor`` compares candidates side by side: threads, processes, or a cluster that shares the disk.
     """
-    began = time.perf_counter()
+    began, output = time.perf_counter(), Path(output)
     soc = facts.find_target(target)
-    wishes = read_wishes(override, keep_float)
+    wishes = read_wishes(None if override is None else Path(override), keep_float)
     _refuse_unknown(scheme, effort, output)
     measure, allowed = find_metric(metric, max_drop, min_sqnr)
     limits = limits or Limits()

@@ -33,7 +33,9 @@ class Samples:
     """What those are, in words."""
 
 
-def split_samples(model: FixedModel, calib: object, preprocess: Path | None, limit: int | None) -> Samples:
+def split_samples(
+    model: FixedModel, calib: object, preprocess: str | Path | None, limit: int | None
+) -> Samples:
     """The last samples of ``calib`` are held back; without any, the model's example has to do."""
     if calib is None:
         return Samples(None, *_example(model))

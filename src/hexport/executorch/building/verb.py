@@ -64,7 +64,7 @@ def build_pte(
     target: str | int,
     scheme: str | None = None,
     calib: object = None,
-    preprocess: Path | None = None,
+    preprocess: str | Path | None = None,
     samples: int | None = None,
     min_sqnr: float | None = None,
     metric: str | Metric | None = None,
@@ -77,10 +77,10 @@ def build_pte(
     overrides: Sequence[Override] = (),
     training: Training | None = None,
     toolchain: str | None = None,
-    qnn_sdk: Path | None = None,
+    qnn_sdk: str | Path | None = None,
     sidecar: bool = True,
     keep_quantised: bool = False,
-    native_log: Path | None = None,
+    native_log: str | Path | None = None,
     limits: Limits | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> PteBuilt:
@@ -120,7 +120,7 @@ def build_pte(
         schemes, notes = _schemes(scheme, parts, target)
         goal = Goal(min_sqnr if len(schemes) == 1 or measure else min_sqnr or _AUTO_DB, most)
         tries: list[tuple[Lowered, dict[str, Verified]]] = []
-        with Session(toolchain, qnn_sdk, limits) as session:
+        with Session(toolchain, None if qnn_sdk is None else Path(qnn_sdk), limits) as session:
             for name in schemes:
                 (folder / name).mkdir()
                 say(f"{description}: lowering for {target}, {name}")
@@ -135,7 +135,7 @@ def build_pte(
                     training=training,
                     session=session,
                     keep_quantised=keep_quantised,
-                    native_log=native_log,
+                    native_log=None if native_log is None else Path(native_log),
                     say=say,
                 )
                 tries.append((lowered, _verify(lowered, parts, measure, session, limits, say)))
@@ -179,7 +179,7 @@ def _part(
     sizes: Sizes,
     folder: Path,
     calib: object,
-    preprocess: Path | None,
+    preprocess: str | Path | None,
     limit: int | None,
     *,
     in_float: bool,
