@@ -118,6 +118,21 @@ def test_noise_in_an_almost_silent_sample_is_measured_against_the_usual_signal()
     assert output.lowest_db == pytest.approx(-20 + 20 * math.log10(2))
 
 
+def test_what_random_inputs_leave_faint_is_measured_against_what_fp16_can_hold() -> None:
+    expected, got = [{"y": np.full(100, 2e-6)}], [{"y": np.zeros(100)}]
+    (real,) = compare(expected, got).outputs
+    assert (real.sqnr_db, real.remark) == (0, "")
+    (faint,) = compare(expected, got, real=False).outputs
+    assert faint.sqnr_db == faint.lowest_db == pytest.approx(20 * math.log10(10 * 2.0**-14 / 2e-6))
+    assert "y is fainter on random inputs than fp16 can hold" in faint.remark
+    # What is wrong by more than that is as wrong as ever, and what is not faint is not touched.
+    (wrong,) = compare(expected, [{"y": np.full(100, 0.5)}], real=False).outputs
+    assert wrong.sqnr_db < -50
+    (loud,) = compare([{"y": np.ones(9)}], [{"y": np.full(9, 1.1)}], real=False).outputs
+    assert loud.sqnr_db == pytest.approx(20)
+    assert not loud.remark
+
+
 def test_a_sample_that_is_only_lower_counts_by_itself() -> None:
     expected = [{"y": np.ones(4)}, {"y": np.ones(4)}, {"y": np.full(4, 0.2)}]
     (output,) = compare(expected, [*expected[:2], {"y": np.full(4, 0.22)}]).outputs

@@ -344,3 +344,23 @@ def test_two_gigabytes(tmp_path: Path, without_cleaning: None, monkeypatch: pyte
     assert [tuple(i.dims) for i in kept.graph.initializer if i.name == "table"] == [(rows, 8)]
     assert all(attempt.kept for attempt in result.attempts)
     assert {f.name for f in tmp_path.iterdir()} == {"m.onnx", "out.onnx"}
+
+
+def test_a_detector_that_random_numbers_show_nothing_is_not_taken_for_broken(tmp_path: Path) -> None:
+    """Its map is of millionths then, which fp16 drops: no reason to take nodes from the NPU."""
+    bias = np.full(8, -17.0, np.float32)
+    proto = small.model(
+        [node("Gemm", "x w b", "a", name="gemm"), node("Sigmoid", "a", "y", name="sigmoid")],
+        [X],
+        [Y],
+        [small.constant("w", 0.1 * WEIGHT), small.constant("b", bias)],
+    )
+    model = small.save(proto, tmp_path / "m.onnx")
+    found = prepare(model, output=tmp_path / "p.onnx", target=TARGET)
+    assert not found.pins
+    assert not any("rescue" in attempt.name for attempt in found.attempts)
+    assert any("y is fainter on random inputs" in warning for warning in found.warnings)
+    # What real inputs leave as faint is meant so: the CPU keeps it.
+    np.savez(tmp_path / "real.npz", x=np.ones((1, 2, 8), np.float32))
+    found = prepare(model, output=tmp_path / "p.onnx", target=TARGET, calib=tmp_path / "real.npz")
+    assert "sigmoid" in {pin.node for pin in found.pins}

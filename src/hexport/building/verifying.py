@@ -59,7 +59,7 @@ class Verifier:
         digests = self.steps.digests
         measured = self.steps.document(
             "verify",
-            lambda: self._measure(soc, model, sizes, self._samples(inputs, sizes, dims), dims),
+            lambda: self._measure(soc, model, sizes, self._samples(inputs, sizes, dims), dims, inputs.real),
             source=digests.of_model(self.order.source),
             model=digests.of_model(model),
             binaries=sorted(digests.of_file(path) for path in model.parent.glob("*.bin")),
@@ -91,7 +91,13 @@ class Verifier:
         return [shortened(inputs.verifying[0], self.order.places, self.order.complete(dims, sizes))]
 
     def _measure(
-        self, soc: facts.Soc, model: Path, sizes: Sizes, samples: list[Sample], dims: dict[str, int]
+        self,
+        soc: facts.Soc,
+        model: Path,
+        sizes: Sizes,
+        samples: list[Sample],
+        dims: dict[str, int],
+        real: bool,
     ) -> dict[str, Any]:
         from hexport.backend.running import run_on_cpu
         from hexport.runtime.padding import pad, pad_values
@@ -113,7 +119,7 @@ class Verifier:
             for sample in samples
         ]
         found = compare_on(
-            model, reference, filled, soc, contract=self.contract, dims=dims, limits=self.limits
+            model, reference, filled, soc, contract=self.contract, dims=dims, real=real, limits=self.limits
         )
         return {
             "samples": len(samples),

@@ -42,6 +42,13 @@ class Standing:
     htp: Comparison | None
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader of the verdict and of the figures should know."""
+        outputs = self.htp.outputs if self.htp is not None else ()
+        warnings = self.verdict.warnings if self.verdict is not None else ()
+        return (*(output.remark for output in outputs if output.remark), *warnings)
+
+    @property
     def rank(self) -> tuple[bool, bool, int, int, float]:
         """Larger is better: it compiles, is of use, fewer CPU nodes and partitions, closer to the truth."""
         if self.verdict is None:

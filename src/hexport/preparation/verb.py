@@ -98,7 +98,7 @@ def prepare(
             before,
             after,
             tuple(bench.attempts),
-            (*notes, *fp16_watch.sentences(dangers), *(after.verdict.warnings if after.verdict else ())),
+            (*notes, *fp16_watch.sentences(dangers), *after.remarks),
             find_pins(result),
             dangers,
             data_file(result, output) or "",
@@ -189,7 +189,7 @@ def _workbench(
     freeze_inputs(staged, frozen)  # type: ignore[arg-type]
     remaining = [{name: value for name, value in s.items() if name not in frozen} for s in samples.values]
     kind = LargeBench if external_bytes(source) > LARGE else Workbench
-    return kind(staged, soc, folder, remaining, reference, limits)
+    return kind(staged, soc, folder, remaining, reference, limits, samples.real)
 
 
 def _load(source: Model, staged: Path) -> ir.Model:

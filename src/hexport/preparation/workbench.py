@@ -54,6 +54,8 @@ class Workbench:
     reference: Sequence[Mapping[str, object]]
     """What the user's own model gives for them, in fp32 on the CPU."""
     limits: Limits
+    real: bool = True
+    """Whether the samples are a user's, and not random numbers."""
     attempts: list[Attempt] = field(default_factory=list)
     _saved: int = 0
     _judged: dict[str, Comparison] = field(default_factory=dict)
@@ -72,7 +74,7 @@ class Workbench:
         content = file_digest(path)
         if content not in self._judged:
             results = run_on_cpu(path, self.samples, limits=self.limits)
-            self._judged[content] = compare(self.reference, results.outputs)  # type: ignore[arg-type]
+            self._judged[content] = compare(self.reference, results.outputs, real=self.real)  # type: ignore[arg-type]
         return self._judged[content]
 
     def on_npu(self, model: ir.Model) -> tuple[Verdict, Comparison]:
@@ -82,7 +84,7 @@ class Workbench:
         """
         path, samples = self.save(model), self.samples[:HTP_SAMPLES]
         verdict, outputs = check_and_run(path, self.target, samples, limits=self.limits)
-        return verdict, compare(self.reference[:HTP_SAMPLES], outputs)  # type: ignore[arg-type]
+        return verdict, compare(self.reference[:HTP_SAMPLES], outputs, real=self.real)  # type: ignore[arg-type]
 
     def drop_since(self, count: int, why: str) -> None:
         """Record that what was kept after the first ``count`` attempts was undone after all."""

@@ -88,22 +88,30 @@ def compare_on(
     *,
     contract: Contract | None = None,
     dims: Mapping[str, int] | None = None,
+    real: bool = True,
     options: Mapping[str, str] | None = None,
     limits: Limits | None = None,
 ) -> tuple[OutputFinding, ...]:
     """Run ``model`` on the simulator and compare. ``samples`` have its sizes; with a ``contract`` the outputs
-    are cut to those of ``dims``, as if the samples had been filled up from there."""
+    are cut to those of ``dims``, as if the samples had been filled up from there. ``real``: they are no
+    random numbers."""
     got: Sequence[Outputs] = run_on_htp(model, samples, soc, options=options, limits=limits).outputs
     if contract is not None:
         got = [cut(outputs, contract, dims or {}) for outputs in got]
-    return find(reference_outputs, got)
+    return find(reference_outputs, got, real=real)
 
 
 def find(
-    expected: Sequence[Outputs], got: Sequence[Outputs], *, rtol: float = 0.0, atol: float = 0.0
+    expected: Sequence[Outputs],
+    got: Sequence[Outputs],
+    *,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    real: bool = True,
 ) -> tuple[OutputFinding, ...]:
     """Every output of ``expected`` against the one of the same name."""
-    return tuple(_find_one(found, expected, got, rtol, atol) for found in compare(expected, got).outputs)
+    compared = compare(expected, got, real=real).outputs
+    return tuple(_find_one(found, expected, got, rtol, atol) for found in compared)
 
 
 def _find_one(

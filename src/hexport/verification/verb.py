@@ -110,7 +110,7 @@ def verify(
         ran.npu_nodes,
         ran.cpu_nodes,
         rule,
-        find(expected, ran.outputs, rtol=rtol or 0.0, atol=atol or 0.0),
+        find(expected, ran.outputs, rtol=rtol or 0.0, atol=atol or 0.0, real=found.real),
         (*found.notes, *ran.notes),
         time.perf_counter() - started,
     )

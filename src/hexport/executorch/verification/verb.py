@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def verify_pte(
     expected, *between = [*eager, *ran_by_torch]
     ran = loaded.run(found.samples)
     rule: Rule = make_rule(*wishes, otherwise=None)
-    tolerance = {"rtol": rule.rtol or 0.0, "atol": rule.atol or 0.0}
+    judge = partial(find, rtol=rule.rtol or 0.0, atol=rule.atol or 0.0, real=found.real)
     return PteMatch(
         str(thing),
         str(loaded.path),
@@ -95,11 +96,11 @@ def verify_pte(
         ran.npu_parts,
         ran.cpu_operators,
         rule,
-        find(expected, ran.outputs, **tolerance),
+        judge(expected, ran.outputs),
         (*notes, *found.notes, *ran.notes),
         time.perf_counter() - started,
         str(quantised) if quantised is not None else "",
-        find(between[0], ran.outputs, **tolerance) if between else (),
+        judge(between[0], ran.outputs) if between else (),
     )
 
 
