@@ -165,6 +165,20 @@ def test_an_output_that_is_read_inside_as_well(tmp_path: Path) -> None:
     assert conv.min() < 0 <= relu.min()
 
 
+def test_an_output_that_a_float_node_reads(tmp_path: Path) -> None:
+    """As sentence encoders have it: the last states go out, and into a mean that stays fp16."""
+    proto = chain(
+        make("Conv", ["x", "w"], ["a"], name="conv"),
+        make("Sigmoid", ["a"], ["y"], name="mean"),
+        outputs=("a", "y"),
+        w=normal(4, 4, 1, 1),
+    )
+    shop = workshop(proto, tmp_path)
+    result = quantised(shop, plan_of(shop, "8a8w", mean=FLOAT))
+    assert [v.name for v in result.graph.output] == ["a", "y"]
+    assert min(sqnr(proto, result, random_feeds(proto))) > 25
+
+
 def test_what_moves_numbers_has_one_encoding_throughout(tmp_path: Path) -> None:
     proto = chain(
         make("Conv", ["x", "w"], ["a"], name="conv"),
@@ -268,7 +282,8 @@ def test_names_that_are_taken(tmp_path: Path) -> None:
     proto = chain(
         make("Conv", ["x", "conv_weight"], ["x_q_integers"], name="conv"),
         make("Sigmoid", ["x_q_integers"], ["x_scale"], name="x_q_QuantizeLinear"),
-        make("Add", ["x_scale", "x_q_integers"], ["y"], name="add"),
+        make("Add", ["x_scale", "x_q_integers"], ["y_float"], name="add"),
+        make("Tanh", ["y_float"], ["y"], name="tanh"),
         conv_weight=normal(4, 4, 1, 1),
     )
     result = quantised(workshop(proto, tmp_path), "8a8w")

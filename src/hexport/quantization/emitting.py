@@ -25,6 +25,7 @@ from hexport.quantization.initializers import add_initializer
 from hexport.quantization.plan import Plan
 from hexport.quantization.roles import Role, kind_of, role_of
 from hexport.quantization.weights import LayerIntegers, bias_integers
+from hexport.rewrite.naming import names_in
 from hexport.rewrite.values import constant
 
 _MICROSOFT = "com.microsoft"
@@ -70,6 +71,8 @@ class _Emitter:
         """Weights that are stored already, by the array's identity."""
         self.stored: dict[tuple[str, QType], ir.Value] = {}
         """Constant operands in a type; several nodes may share one."""
+        self.taken = set(names_in(model))
+        """A tensor of the model may have any name, also one that would be chosen here."""
 
     def run(self) -> None:
         for node in list(self.graph):
@@ -113,7 +116,7 @@ class _Emitter:
                 there = ir.node("Cast", [value], {"to": ir.DataType.FLOAT16})
                 back = ir.node("Cast", [there.outputs[0]], {"to": ir.DataType.FLOAT})
                 for cast, label in ((there, "half"), (back, "float")):
-                    cast.name = cast.outputs[0].name = f"{value.name}_{label}"
+                    cast.name = cast.outputs[0].name = self._fresh(f"{value.name}_{label}")
                     cast.outputs[0].shape = value.shape
                 there.outputs[0].dtype, back.outputs[0].dtype = ir.DataType.FLOAT16, ir.DataType.FLOAT
                 self.graph.insert_before(node, [there, back])
@@ -184,7 +187,7 @@ class _Emitter:
             if user is not quantize:
                 user.replace_input_with(index, result)
         if output:
-            value.name = f"{name}_float"
+            value.name = self._fresh(f"{name}_float")
             result.name = name
             self.graph.outputs[list(self.graph.outputs).index(value)] = result
         self.origin[result] = (name, type_)
@@ -208,7 +211,7 @@ class _Emitter:
         node = ir.node(
             op, [value, scale, zero_point], attributes, domain=self._domain(encoding), name=f"{name}_{op}"
         )
-        node.outputs[0].name = f"{name}_{'integers' if op == 'QuantizeLinear' else 'reals'}"
+        node.outputs[0].name = self._fresh(f"{name}_{'integers' if op == 'QuantizeLinear' else 'reals'}")
         if op == "DequantizeLinear":
             node.outputs[0].dtype = ir.DataType.FLOAT
         return node
@@ -235,7 +238,13 @@ class _Emitter:
         return ""
 
     def _initializer(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
-        return add_initializer(self.graph, name, tensor)
+        return add_initializer(self.graph, self._fresh(name), tensor)
+
+    def _fresh(self, name: str) -> str:
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
 
     def _scale_of(self, value: ir.Value) -> float:
         encoding = self._encoding_of(value)

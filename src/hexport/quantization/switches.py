@@ -281,7 +281,7 @@ class _Board:
         self.names[result] = str(name)
         result.dtype, result.shape = ir.DataType.FLOAT, value.shape
         if value.is_graph_output():
-            value.name, result.name = f"{name}_float", name
+            value.name, result.name = f"hexport_before_{name}", name
             self.graph.outputs[list(self.graph.outputs).index(value)] = result
 
     def _fake(self, value: ir.Value, encoding: Encoding) -> list[ir.Node]:
