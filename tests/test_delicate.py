@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hexport.executorch.lowering.inside.delicate import Layer, choose
-from hexport.quantization.carrying import doubt
+from hexport.quantization.damping import doubt
 
 
 def layer(name: str, *noise: float, weights: float = 0.01, macs: float = 0.01) -> Layer:
