@@ -37,6 +37,8 @@ class Moments:
     count: int
     total: NDArray[np.float64]
     halves: Halves | None
+    damping: float | None = None
+    """How far to trust them, once it was tried: no matter in which steps."""
 
     @property
     def mean(self) -> NDArray[np.float64]:

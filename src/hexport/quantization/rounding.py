@@ -36,9 +36,10 @@ def carry_errors(layer: Layer, rounded: LayerIntegers, moments: Moments) -> Laye
     rows = as_rows(layer, layer.weight)
     each = np.broadcast_to(rounded.encoding.scale.reshape(-1), rows.shape[0] * rows.shape[1])
     scales, kind = each.reshape(*rows.shape[:2]), rounded.encoding.type
-    damping = proven_damping(rows, scales, moments.halves, moments.count, kind.high)
+    if moments.damping is None:
+        moments.damping = proven_damping(rows, scales, moments.halves, moments.count, kind.high)
     # The least integer stays unused, as in every symmetric encoding.
-    whole = carried(rows, scales, squares, damping, kind.high)
+    whole = carried(rows, scales, squares, moments.damping, kind.high)
     return replace(rounded, integers=_from_rows(layer, whole.astype(kind.array)))
 
 
