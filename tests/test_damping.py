@@ -31,7 +31,7 @@ def unrelated(count: int) -> np.ndarray:
 def proven(first: np.ndarray, second: np.ndarray) -> float:
     moments = seen(first[None], second[None])
     assert moments.halves is not None
-    return proven_damping(WEIGHTS, SCALES, moments.halves, moments.count, HIGHEST)
+    return proven_damping(WEIGHTS, moments.halves, moments.count)
 
 
 def test_samples_that_tell_all_are_trusted_however_few() -> None:

@@ -26,6 +26,9 @@ _ENOUGH = 4.0
 """Vectors for each input of a sum: neighbours in an image or a text are much the same."""
 _ROWS = 64
 """Outputs of a layer that stand for all: they share the moments, which is what damping is about."""
+_STEPS = 127
+"""In which it is tried, whatever the weights will have: it is about the samples, and must not depend on what
+else was tried before."""
 _LONGEST = 1024
 """Inputs to one sum; a trial takes seconds where there are more, and there are four to eight."""
 
@@ -40,20 +43,20 @@ def assumed_damping(length: int, count: int) -> float:
     return _LEAST + _MOST * doubt(length, count)
 
 
-def proven_damping(
-    weights: NDArray[Any], scales: NDArray[Any], halves: Halves, count: int, highest: int
-) -> float:
+def proven_damping(weights: NDArray[Any], halves: Halves, count: int) -> float:
     """What rounds ``weights``, [group, output, input], best for samples that the rounding has not seen."""
     length = weights.shape[2]
     if length > _LONGEST or not all(half.any() for half in halves):
         return assumed_damping(length, count)
     every = -(-weights.shape[1] // _ROWS)
-    rows, steps = weights[:, ::every].astype(np.float64), scales[:, ::every]
+    rows = weights[:, ::every].astype(np.float64)
+    largest = np.abs(rows).max(axis=2)
+    steps = np.where(largest > 0, largest, 1.0) / _STEPS
     one, other = (half.astype(np.float64) for half in halves)
 
     def unseen_error(damping: float) -> float:
         return sum(
-            _error(rows, carried(rows, steps, fitted, damping, highest) * steps[:, :, None], unseen)
+            _error(rows, carried(rows, steps, fitted, damping, _STEPS) * steps[:, :, None], unseen)
             for fitted, unseen in ((one, other), (other, one))
         )
 

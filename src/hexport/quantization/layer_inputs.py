@@ -38,7 +38,7 @@ class Moments:
     total: NDArray[np.float64]
     halves: Halves | None
     damping: float | None = None
-    """How far to trust them, once it was tried: no matter in which steps."""
+    """How far to trust them, once it was tried."""
 
     @property
     def mean(self) -> NDArray[np.float64]:

@@ -30,14 +30,14 @@ def carry_errors(layer: Layer, rounded: LayerIntegers, moments: Moments) -> Laye
 
     The least change of the layer's results on the data seen, not of its weights.
     """
-    squares = moments.squares
-    if squares is None or moments.halves is None or rounded.encoding.block or not np.isfinite(squares).all():
+    squares, halves = moments.squares, moments.halves
+    if squares is None or halves is None or rounded.encoding.block or not np.isfinite(squares).all():
         return rounded
     rows = as_rows(layer, layer.weight)
     each = np.broadcast_to(rounded.encoding.scale.reshape(-1), rows.shape[0] * rows.shape[1])
     scales, kind = each.reshape(*rows.shape[:2]), rounded.encoding.type
     if moments.damping is None:
-        moments.damping = proven_damping(rows, scales, moments.halves, moments.count, kind.high)
+        moments.damping = proven_damping(rows, halves, moments.count)
     # The least integer stays unused, as in every symmetric encoding.
     whole = carried(rows, scales, squares, moments.damping, kind.high)
     return replace(rounded, integers=_from_rows(layer, whole.astype(kind.array)))
