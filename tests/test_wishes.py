@@ -104,6 +104,7 @@ def test_a_quant_json_is_an_override(tmp_path: Path) -> None:
     document = {
         "schema_version": 1,
         "recipe": "mse ranges",
+        "cures": ["GruUnrolled"],
         "nodes": {
             "conv": {"op": "Conv", "scheme": "16a8w", "reason": "r"},
             "relu": {"op": "Relu", "scheme": "8a", "reason": "r"},
@@ -112,7 +113,9 @@ def test_a_quant_json_is_an_override(tmp_path: Path) -> None:
         },
         "tensors": {"r1": {"low": 0.0, "high": 1.0, "scale": 1 / 255, "zero_point": 0, "type": "u8"}},
     }
-    plan = settled(read_wishes(written(tmp_path, document), ()))
+    wishes = read_wishes(written(tmp_path, document), ())
+    assert wishes.cures == ("GruUnrolled",)
+    plan = settled(wishes)
     assert plan.precisions["conv"] == SCHEMES["16a8w"]
     assert plan.precisions["depthwise"] == SCHEMES["8a8w"]
     assert plan.precisions["relu"] == Precision(QType.U8)
@@ -145,6 +148,7 @@ BAD_FILES = {
     "a range the wrong way round": ({"tensors": {"r1": {"low": 2, "high": 1}}}, "is empty"),
     "an infinite range": ('{"tensors": {"r1": {"low": 0, "high": Infinity}}}', "not of float32"),
     "a range of NaN": ('{"tensors": {"r1": {"low": NaN, "high": 1}}}', "not of float32"),
+    "a cure that is a word": ({"cures": "GruUnrolled"}, "no list of names"),
     "a range beyond float32": ({"tensors": {"r1": {"low": 0, "high": 1e300}}}, "not of float32"),
 }
 

@@ -120,10 +120,7 @@ class Making:
     def make_ready(self, soc: facts.Soc, whole: Inputs, opened: Mapping[str, Inputs]) -> dict[str, Path]:
         """Bucket -> the model that is compiled, for chips of one generation."""
         if not self.order.is_integer:
-            found = {
-                sizes.name: self.steps.in_float(soc, sizes, opened[sizes.name])
-                for sizes in self.order.buckets
-            }
+            found = self._in_float(soc, opened)
         else:
             found = self._quantised(soc, whole, opened)
         self._tell(found, soc)
@@ -138,6 +135,15 @@ class Making:
                 self.notes.append(f"{soc.chip}: the buckets have a binary each, sharing failed: {error.why}")
         return self.steps.compiled(models, soc, self.options, share=False), False
 
+    def _in_float(self, soc: facts.Soc, opened: Mapping[str, Inputs]) -> dict[str, Ready]:
+        first = self.steps.in_float(soc, self.largest, opened[self.largest.name])
+        cures = first.report["cures"]
+        smaller = {
+            sizes.name: self.steps.in_float(soc, sizes, opened[sizes.name], cures)
+            for sizes in self.order.buckets[:-1]
+        }
+        return {**smaller, self.largest.name: first}
+
     def _quantised(self, soc: facts.Soc, whole: Inputs, opened: Mapping[str, Inputs]) -> dict[str, Ready]:
         first = self.steps.in_integers(soc, self.largest, whole, self.order.wishes)
         if not first.report["met"]:
@@ -145,7 +151,7 @@ class Making:
         found = {}
         for sizes in self.order.buckets[:-1]:
             if first.report["chosen"] == "fp16":
-                found[sizes.name] = self.steps.in_float(soc, sizes, opened[sizes.name])
+                found[sizes.name] = self.steps.in_float(soc, sizes, opened[sizes.name], first.report["cures"])
             else:
                 found[sizes.name] = self._like(first, soc, sizes, opened[sizes.name])
         return {**found, self.largest.name: first}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,12 @@ def prepare_into(
     inputs: Inputs,
     limits: Limits,
     say: Callable[[str], None],
+    cures: Collection[str],
 ) -> dict[str, Any]:
-    """Write ``output``; gives the report. Changes are proved on ``inputs`` if they have data."""
+    """Write ``output``; gives the report. Changes are proved on ``inputs`` if they have data.
+
+    ``cures``: the rules that were kept in the bucket with which it shares its weights.
+    """
     with temporary_folder() as folder:
         proofs, digest = None, inputs.digest
         if inputs.data is not None:
@@ -38,7 +42,7 @@ def prepare_into(
             free = [i for i in source.graph.inputs if i not in inputs.frozen]
             digest = write_proofs(inputs.data, free, proofs)
         called = name if name.startswith(PREFIX) else None
-        found = prepared(source, soc, sizes.shapes, freeze, proofs, digest, limits, say, called)
+        found = prepared(source, soc, sizes.shapes, freeze, proofs, digest, limits, say, called, cures)
     for data in data_files(read(found.path)):
         shutil.copyfile(data, output.parent / data.name)
     shutil.copyfile(found.path, output)

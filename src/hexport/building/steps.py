@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,19 +75,28 @@ class Steps:
     """Step -> how often the store had it."""
     made: dict[str, int] = field(default_factory=dict)
 
-    def in_float(self, soc: facts.Soc, sizes: Sizes, inputs: Inputs) -> Ready:
-        """Prepared, and nothing else."""
+    def in_float(self, soc: facts.Soc, sizes: Sizes, inputs: Inputs, cures: Sequence[str] = ()) -> Ready:
+        """Prepared, and nothing else; ``cures`` were kept in the bucket it shares its weights with."""
 
         def make(folder: Path) -> None:
             from hexport.building.preparing import prepare_into
 
             say = self._told(sizes.name)
             report = prepare_into(
-                folder / _MODEL, self.source, self.name, soc, sizes, self.freeze, inputs, self.limits, say
+                folder / _MODEL,
+                self.source,
+                self.name,
+                soc,
+                sizes,
+                self.freeze,
+                inputs,
+                self.limits,
+                say,
+                cures,
             )
             _write(folder / _REPORT, report)
 
-        key = key_of("ready", **self._common(soc, sizes), inputs=inputs.digest)
+        key = key_of("ready", **self._common(soc, sizes), inputs=inputs.digest, cures=sorted(cures))
         folder = self.folder("ready", key, make)
         return Ready(folder / _MODEL, _read(folder))
 

@@ -15,6 +15,7 @@ from hexport.building.outcome import Built
 from hexport.building.packing import make_contract, put_together, scheme_said
 from hexport.building.padding_proof import Proof
 from hexport.building.steps import Steps
+from hexport.building.surprises import surprises
 from hexport.building.verifying import Verifier
 from hexport.building.wishes import Wishes
 from hexport.compiling.options import CompileOptions
@@ -119,6 +120,7 @@ def build(
             *exact,
             *making.notes,
             *verifier.remarks,
+            *surprises(found, making.reports),
             *_unreal(whole.real),
             *left_out,
             *_cpu_nodes(chips),

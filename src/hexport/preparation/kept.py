@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,11 @@ class Prepared:
     def warnings(self) -> tuple[str, ...]:
         return tuple(self.report["warnings"])
 
+    @property
+    def cures(self) -> tuple[str, ...]:
+        """The rules that changed it."""
+        return tuple(self.report["cures"])
+
 
 def prepared(
     source: Model,
@@ -42,8 +47,12 @@ def prepared(
     limits: Limits,
     say: Callable[[str], None],
     name: str | Path | None = None,
+    cures: Collection[str] = (),
 ) -> Prepared:
-    """The model as ``prepare`` makes it, from the store if it is there. ``name``: what the user calls it."""
+    """The model as ``prepare`` makes it, from the store if it is there.
+
+    ``name``: what the user calls it; ``cures``: the rules that were kept at another of its sizes.
+    """
 
     def make(folder: Path) -> None:
         say("preparing")
@@ -54,6 +63,7 @@ def prepared(
             input_shapes=shapes,
             freeze=freeze,
             calib=proofs,
+            cures=cures,
             limits=limits,
         )
         (folder / _REPORT).write_text(json.dumps(result.to_json()), "utf-8")
@@ -65,6 +75,7 @@ def prepared(
         target=soc.soc_model,
         shapes=dict(shapes),
         freeze=_by_content(freeze),
+        cures=sorted(cures),
     )
 
     def waiting() -> None:

@@ -53,6 +53,11 @@ class Preparation:
         """Every node is on the NPU."""
         return self.after.verdict is not None and self.after.verdict.full
 
+    @property
+    def cures(self) -> tuple[str, ...]:
+        """The rules that changed it, by which another size can be given the same form."""
+        return tuple(attempt.name for attempt in self.attempts if attempt.kept and attempt.nodes)
+
     def to_json(self) -> dict[str, object]:
         """The document of ``--json``."""
         return {
@@ -71,6 +76,7 @@ class Preparation:
             "before": _standing(self.before),
             "after": _standing(self.after),
             "attempts": to_plain(self.attempts),
+            "cures": list(self.cures),
             "pins": to_plain(self.pins),
             "fp16": to_plain(self.dangers),
             "warnings": list(self.warnings),

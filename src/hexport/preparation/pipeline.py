@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -65,6 +65,12 @@ class Standing:
             return mine > theirs
         return quality >= wanted - _NOISE_DB or (quality >= _ENOUGH_DB and self._saves_minutes(other))
 
+    def serves_as_well(self, other: Standing) -> bool:
+        """Whether this is as good, or nothing but quality is lost and enough of that is left."""
+        return self.holds_against(other) or (
+            self.rank[:-1] == other.rank[:-1] and self.rank[-1] >= _ENOUGH_DB
+        )
+
     def _saves_minutes(self, other: Standing) -> bool:
         if self.verdict is None or other.verdict is None:
             return False
@@ -92,22 +98,30 @@ def stand(bench: Workbench, model: ir.Model) -> Standing:
     return Standing(verdict, None, htp)
 
 
-def clean(bench: Workbench, rules: RuleSource, standing: Standing) -> Standing:
-    """The libraries' clean-up and the cures of the compiler's faults, each step proved on its own."""
+def clean(bench: Workbench, rules: RuleSource, standing: Standing, cures: Collection[str] = ()) -> Standing:
+    """The libraries' clean-up and the cures of the compiler's faults, each step proved on its own.
+
+    ``cures``: names of those that the same model needed at another size. They need not win again here, where
+    a compile of minutes may be one of seconds: two sizes share their weights only in the same form.
+    """
 
     def change(name: str, step: cleaning.Step) -> Callable[[], bool]:
         return lambda: bench.try_change(name, lambda model: step(model, bench.folder))
 
     steps = [change(name, step) for name, step in cleaning.STEPS]
-    cures = [partial(_apply, bench, type(rule)) for rule in rules(Purpose.FAULT)]
+    found = rules(Purpose.FAULT)
+    agreed = [partial(_apply, bench, type(rule)) for rule in found if rule.name in cures]
+    others = [partial(_apply, bench, type(rule)) for rule in found if rule.name not in cures]
     # Asking the backend is what takes long: all at once first, and only if that harms by parts.
     start, done = bench.model, len(bench.attempts)
-    after = _together(bench, [*steps, *cures])
+    after = _together(bench, [*steps, *agreed, *others])
     if after is None or after.holds_against(standing):
         return after or standing
     bench.model = start
     del bench.attempts[done:]
-    return _settle(bench, _settle(bench, standing, steps), cures)
+    standing = _settle(bench, standing, steps)
+    standing = _settle(bench, standing, agreed, Standing.serves_as_well)
+    return _settle(bench, standing, others)
 
 
 def improve(bench: Workbench, rules: RuleSource, standing: Standing) -> Standing:
@@ -129,14 +143,19 @@ def _supported(bench: Workbench, rules: RuleSource, standing: Standing) -> Stand
     return standing
 
 
-def _settle(bench: Workbench, standing: Standing, changes: Sequence[Callable[[], bool]]) -> Standing:
+def _settle(
+    bench: Workbench,
+    standing: Standing,
+    changes: Sequence[Callable[[], bool]],
+    is_kept: Callable[[Standing, Standing], bool] = Standing.holds_against,
+) -> Standing:
     """Make the changes; if the NPU then does worse, make them again one at a time, without those that harm.
 
     What is the same on the CPU need not be on the NPU: the compiler's own fusions depend on the form.
     """
     start, done = bench.model, len(bench.attempts)
     together = _together(bench, changes)
-    if together is None or together.holds_against(standing):
+    if together is None or is_kept(together, standing):
         return together or standing
     bench.model = start
     del bench.attempts[done:]
@@ -145,7 +164,7 @@ def _settle(bench: Workbench, standing: Standing, changes: Sequence[Callable[[],
         if not change():
             continue
         after = stand(bench, bench.model)
-        if after.holds_against(standing):
+        if is_kept(after, standing):
             standing = after
         else:
             bench.model = model

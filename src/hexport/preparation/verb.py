@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -59,9 +59,13 @@ def prepare(
     freeze: Mapping[str, str] | None = None,
     calib: str | Path | None = None,
     rules: str | None = None,
+    cures: Collection[str] = (),
     limits: Limits | None = None,
 ) -> Preparation:
-    """Write to ``output`` what ``model`` becomes for ``target``. The output is there whole or not at all."""
+    """Write to ``output`` what ``model`` becomes for ``target``. The output is there whole or not at all.
+
+    ``cures``: rules that were kept at another of the model's sizes, with which this one shares its weights.
+    """
     output, soc = Path(output), facts.find_target(target)
     chosen = select_rules(rules)
     refuse_missing_folder(output)
@@ -81,7 +85,7 @@ def prepare(
     with _folder(source, output) as folder:
         bench = _workbench(source, judge, shapes, values, samples, folder, limits or Limits())
         before = stand(bench, bench.model)
-        after, found = _improve(bench, chosen, clean(bench, chosen, before), samples, notes)
+        after, found = _improve(bench, chosen, clean(bench, chosen, before, cures), samples, notes)
         # A wrong number on a twin says nothing of the chip; a compiler that fails may well do so for both.
         if judge == soc or after.failure is not None:
             after = rescue(bench, after, _RESCUE_SECONDS)

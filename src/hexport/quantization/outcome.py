@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, log10
 
@@ -43,6 +44,8 @@ class Quantization:
     bytes_before: int
     bytes_after: int
     seconds: float
+    cures: tuple[str, ...]
+    """The rules that the model was prepared with; unknown of one that was prepared before."""
     warnings: tuple[str, ...]
 
     @property
@@ -90,6 +93,7 @@ class Quantization:
             "candidates": [_tried(trial) for trial in self.tried],
             "worst_layers": [{"nodes": list(h.nodes), "alone_db": finite(alone_db(h))} for h in self.worst],
             "layers_on_npu": {layer.node: finite(layer.sqnr_db) for layer in self.layers},
+            "cures": list(self.cures),
             "warnings": list(self.warnings),
         }
 
@@ -132,8 +136,11 @@ def float_nodes(model: ir.Model, plan: Plan) -> dict[str, str]:
     }
 
 
-def decisions(shop: Workshop, best: Candidate) -> dict[str, object]:
-    """``quant.json``: every range and precision with its reason; it can be given back as an override."""
+def decisions(shop: Workshop, best: Candidate, cures: Sequence[str]) -> dict[str, object]:
+    """``quant.json``: every range and precision with its reason; it can be given back as an override.
+
+    ``cures``: the rules that made the nodes it names.
+    """
     activations = shop.of(best.recipe).activations(best.recipe.ranges)
     tensors: dict[str, object] = {}
     nodes: dict[str, object] = {}
@@ -155,4 +162,10 @@ def decisions(shop: Workshop, best: Candidate) -> dict[str, object]:
                     "zero_point": encoding.zero_point,
                     "type": precision.activation.name.lower(),
                 }
-    return {"schema_version": 1, "recipe": str(best.recipe), "nodes": nodes, "tensors": tensors}
+    return {
+        "schema_version": 1,
+        "recipe": str(best.recipe),
+        "cures": list(cures),
+        "nodes": nodes,
+        "tensors": tensors,
+    }

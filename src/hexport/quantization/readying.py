@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -44,6 +44,8 @@ class Ready:
     graph: Graph
     data: CalibrationData
     notes: tuple[str, ...]
+    cures: tuple[str, ...] = ()
+    """The rules that changed it; unknown of a model that was prepared before."""
 
 
 @contextmanager
@@ -57,8 +59,12 @@ def get_ready(
     folder: Path,
     limits: Limits,
     say: Say,
+    cures: Sequence[str],
 ) -> Iterator[Ready]:
-    """The model, prepared now unless it was before or the cache has it."""
+    """The model, prepared now unless it was before or the cache has it.
+
+    ``cures``: the rules that it was prepared with at another size, where its precisions were decided.
+    """
     source = read(zoo.resolve(model))
     _refuse_quantised(model, source.graph)
     calib = calib if calib is not None or not str(model).startswith("zoo:") else str(model)
@@ -85,9 +91,9 @@ def get_ready(
         # Only now: preparing is a large part of hexport, and a prepared model needs none of it.
         from hexport.preparation.kept import prepared
 
-        found = prepared(source, soc, shapes, freeze, proofs, digest, limits, say)
+        found = prepared(source, soc, shapes, freeze, proofs, digest, limits, say, cures=cures)
         del source
-        yield Ready(found.path, read(found.path).graph, data, (*notes, *found.warnings))
+        yield Ready(found.path, read(found.path).graph, data, (*notes, *found.warnings), found.cures)
 
 
 @contextmanager

@@ -83,7 +83,9 @@ def quantize(
     limits = limits or Limits()
     with temporary_folder() as folder:
         sizes = Sizes(dims, input_shapes, freeze)
-        with get_ready(model, soc, calib, sizes, preprocess, samples, folder, limits, say) as ready:
+        with get_ready(
+            model, soc, calib, sizes, preprocess, samples, folder, limits, say, wishes.cures
+        ) as ready:
             shop, judge = _set_up(ready, soc, folder, wishes, limits, say, blocks=_blocks(scheme, wishes))
             judge.metric, judge.executor = measure, executor
             tries = _effort(effort, asked=min_sqnr is not None or measure is not None)
@@ -102,7 +104,7 @@ def quantize(
             looked = tries.layers and best.npu is not None
             layers, unmeasured = layers_on_npu(shop, judge, best) if looked else ((), ())
         save(best.model, output)
-        _write_decisions(output, shop, best)
+        _write_decisions(output, decisions(shop, best, ready.cures))
         shares = mac_shares(shop.model, best.plan)
         return Quantization(
             str(model),
@@ -120,6 +122,7 @@ def quantize(
             ready.path.stat().st_size,
             output.stat().st_size,
             time.perf_counter() - began,
+            ready.cures,
             (
                 *ready.notes,
                 *ready.data.notes,
@@ -241,10 +244,10 @@ def _only_on_cpu(best: Candidate) -> list[str]:
     return ["it was compared on the CPU only; --effort normal, or a goal, measures it on the NPU"]
 
 
-def _write_decisions(output: Path, shop: Workshop, best: Candidate) -> None:
+def _write_decisions(output: Path, document: dict[str, object]) -> None:
     path = output.with_name(f"{output.stem}.quant.json")
     with whole_or_absent(path) as part:
-        part.write_text(json.dumps(decisions(shop, best), indent=1, sort_keys=True) + "\n", "utf-8")
+        part.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
 def _refuse_unknown(scheme: str, effort: str, output: Path) -> None:

@@ -20,7 +20,7 @@ from hexport.quantization.roles import kind_of, weight_of
 _FORM = '{"nodes": {"NAME, OP or REGEX": "16a8w"}, "tensors": {"NAME": {"low": -1.0, "high": 1.0}}}'
 
 _LARGEST = 3.4e38
-_KEYS = {"schema_version", "recipe", "partial", "nodes", "tensors"}
+_KEYS = {"schema_version", "recipe", "partial", "cures", "nodes", "tensors"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Wishes:
     """The one that a quant.json was made with; empty when it is to be found."""
     partial: bool = False
     """Made for the same model at other sizes: names that this one lacks are passed over."""
+    cures: tuple[str, ...] = ()
+    """The rules that a quant.json's model was prepared with, without which it may lack the nodes named."""
 
     def apply(self, model: ir.Model, plan: Plan, arch: int) -> None:
         """Put them into the plan; a wish that fits no node is an error, and not a word in the wind."""
@@ -79,6 +81,7 @@ def read_wishes(file: Path | None, keep_float: Sequence[str]) -> Wishes:
     nodes: dict[str, str] = {}
     tensors: dict[str, GivenRange] = {}
     recipe, partial = "", False
+    cures: tuple[str, ...] = ()
     if file is not None:
         document = _document(file)
         for name, scheme in document.get("nodes", {}).items():
@@ -86,7 +89,8 @@ def read_wishes(file: Path | None, keep_float: Sequence[str]) -> Wishes:
         for name, ends in document.get("tensors", {}).items():
             tensors[name] = _range(file, name, ends)
         recipe, partial = str(document.get("recipe", "")), bool(document.get("partial"))
-    return Wishes({**nodes, **dict.fromkeys(keep_float, "fp16")}, tensors, recipe, partial)
+        cures = _cures(file, document.get("cures", []))
+    return Wishes({**nodes, **dict.fromkeys(keep_float, "fp16")}, tensors, recipe, partial, cures)
 
 
 def _fitting(wish: str, nodes: Sequence[ir.Node]) -> list[ir.Node]:
@@ -115,6 +119,15 @@ def _precision(node: ir.Node, scheme: str) -> Precision:
     if wanted.activation is None:
         return FLOAT
     return wanted if weight_of(node) is not None else Precision(wanted.activation)
+
+
+def _cures(file: Path, names: object) -> tuple[str, ...]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise UsageError(
+            f"{file}: its cures are no list of names",
+            next="leave them out, or give them as quant.json has them",
+        )
+    return tuple(names)
 
 
 def _document(file: Path) -> Mapping[str, Mapping[str, object]]:
