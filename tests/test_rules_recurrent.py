@@ -86,6 +86,19 @@ def assert_unrolled_right(before: onnx.ModelProto, op: str) -> None:
     assert_equivalent(before, after, [random_feeds(before, seed) for seed in range(3)])
 
 
+@pytest.mark.parametrize("op", RULES)
+def test_a_step_has_one_name_at_every_length(op: str) -> None:
+    """By it two sizes of a model find the weights and ranges that they share."""
+
+    def names(steps: int) -> list[tuple[str, str, str]]:
+        made = unrolled(layer(op, steps=steps, direction="bidirectional"), op)
+        return [(node.op_type, node.name, value) for node in made.graph.node for value in node.output]
+
+    short, long = names(3), names(7)
+    assert len({value for *_, value in long}) == len(long)
+    assert set(short) < set(long)
+
+
 FORMS: list[tuple[str, dict[str, Any]]] = [
     *((op, {"direction": way}) for op in RULES for way in ("forward", "reverse", "bidirectional")),
     *((op, {"direction": "bidirectional", "states": True, "batch": 2}) for op in RULES),

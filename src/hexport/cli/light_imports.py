@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
@@ -49,22 +52,60 @@ class _Waiting(ModuleType):
         return getattr(importlib.import_module(self.__name__), name)
 
 
+class _Around(Loader):
+    """Loads a module as its own loader does, inside of something else."""
+
+    def __init__(self, own: Loader, around: Callable[[ModuleType], AbstractContextManager[None]]) -> None:
+        self._own, self._around = own, around
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._own.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._own
+        module.__loader__ = self._own
+        with self._around(module):
+            self._own.exec_module(module)
+
+
+class _Finder(MetaPathFinder):
+    """Finds the two libraries, whenever somebody comes to import them."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        around = {"onnx": _with_waiting_reference, "onnx_ir": _without_sympy}.get(fullname)
+        spec = None if around is None else PathFinder.find_spec(fullname, path, target)
+        if around is not None and spec is not None and spec.loader is not None:
+            spec.loader = _Around(spec.loader, around)
+        return spec
+
+
 def import_lightly() -> None:
-    """Before anything else imports them."""
-    if "onnx" in sys.modules or _SYMPY in sys.modules:
+    """From now on; what was imported before is left as it is."""
+    if "onnx" in sys.modules or _SYMPY in sys.modules or any(isinstance(f, _Finder) for f in sys.meta_path):
         return
-    onnx = importlib.import_module("onnx")
+    sys.meta_path.insert(0, _Finder())
+
+
+@contextmanager
+def _with_waiting_reference(onnx: ModuleType) -> Iterator[None]:
+    yield
     for name in (_REFERENCE, f"{_REFERENCE}.ops"):
-        sys.modules[name] = _Waiting(name)
+        sys.modules.setdefault(name, _Waiting(name))
     onnx.reference = sys.modules[_REFERENCE]  # type: ignore[attr-defined]  # as an import does
-    _import_onnx_ir()
 
 
-def _import_onnx_ir() -> None:
+@contextmanager
+def _without_sympy(_: ModuleType) -> Iterator[None]:
+    if _SYMPY in sys.modules:
+        yield
+        return
     stand_in = _Deferred(_SYMPY)
     sys.modules[_SYMPY] = stand_in
     try:
-        importlib.import_module("onnx_ir")
+        yield
     finally:
         stand_in.in_place = False
         del sys.modules[_SYMPY]

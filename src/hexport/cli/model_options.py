@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,14 +84,20 @@ def target_option(*, required: bool = True) -> Decorator:
 @contextmanager
 def build_parts(verb: str) -> Iterator[None]:
     """For imports of what only ``hexport[build]`` installs."""
+    import_lightly()
+    # Of those that are imported late, by which time a traceback would be all there is to see.
+    if find_spec("onnx_ir") is None:
+        raise _missing(verb, "onnx_ir")
     try:
-        import_lightly()
         yield
     except ModuleNotFoundError as error:
-        raise MissingDependency(
-            f"{verb} needs {error.name}, which is not in the core install",
-            next="pip install 'hexport[build]'",
-        ) from error
+        raise _missing(verb, error.name) from error
+
+
+def _missing(verb: str, module: str | None) -> MissingDependency:
+    return MissingDependency(
+        f"{verb} needs {module}, which is not in the core install", next="pip install 'hexport[build]'"
+    )
 
 
 dims_option: Decorator = click.option(

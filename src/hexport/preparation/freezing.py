@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import onnx_ir as ir
-
 from hexport.errors import UsageError
 from hexport.model.graph import Graph
 
 if TYPE_CHECKING:
     import numpy as np
+    import onnx_ir as ir
     from numpy.typing import NDArray
 
 
@@ -49,6 +48,8 @@ def parse_frozen(
 
 def freeze(model: ir.Model, values: Mapping[str, NDArray[np.generic]]) -> None:
     """Make these inputs initializers of the main graph."""
+    import onnx_ir as ir
+
     graph = model.graph
     for value in [value for value in graph.inputs if value.name in values]:
         assert value.name is not None

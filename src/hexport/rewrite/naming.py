@@ -42,9 +42,7 @@ def name_what_is_new(model: ir.Model, known: frozenset[str]) -> None:
     taken = set(names_in(model))
 
     def fresh(name: str) -> str:
-        if len(name) > _LONGEST:
-            name = f"{name[:_STEM]}_{blake2s(name.encode(), digest_size=4).hexdigest()}"
-        found = _free(name, taken)
+        found = _free(shortened(name), taken)
         taken.add(found)
         return found
 
@@ -58,6 +56,13 @@ def name_what_is_new(model: ir.Model, known: frozenset[str]) -> None:
             value.name = fresh(f"{first.node.name}_in{first.idx}")
         if node.name not in known and _COUNTED_NODE.fullmatch(str(node.name)):
             node.name = fresh(f"{node.op_type}_{node.outputs[0].name}")
+
+
+def shortened(name: str) -> str:
+    """The name, or its beginning with a digest of the whole where it is long."""
+    if len(name) <= _LONGEST:
+        return name
+    return f"{name[:_STEM]}_{blake2s(name.encode(), digest_size=4).hexdigest()}"
 
 
 def _free(stem: str, taken: Container[str]) -> str:

@@ -21,6 +21,7 @@ import numpy as np
 import onnx_ir as ir
 
 from hexport.rewrite.any_outputs import AnyOutputs
+from hexport.rewrite.naming import shortened
 from hexport.rewrite.recurrent_layer import Array, CannotUnroll, Direction, Layer, read_layer
 
 State = tuple[ir.Value, ...]
@@ -36,15 +37,29 @@ class Writer:
         self.op = op
         self._layer = layer
         self._opset = opset
+        # Output names are unique in a model, node names are not.
+        self._name = str(next(output.name for output in layer.node.outputs if output.name))
         self._constants = 0
+        self._named = 0
 
     def constant(self, array: Array) -> ir.Value:
-        # Output names are unique in a model, node names are not.
-        name = next(output.name for output in self._layer.node.outputs if output.name)
         self._constants += 1
         tensor = ir.tensor(np.ascontiguousarray(array))
-        value: ir.Value = self.op.initializer(tensor, name=f"{name}.unrolled.{self._constants}")
+        value: ir.Value = self.op.initializer(tensor, name=f"{self._name}.unrolled.{self._constants}")
         return value
+
+    def name_part(self, part: str) -> None:
+        """Name what was written since the last part.
+
+        Named after what reads it, as all that is new, a step would be called by all the steps after it: by
+        another name at another length, where it is to have the same weights and ranges.
+        """
+        new = self.op.nodes[self._named :]
+        self._named += len(new)
+        for place, node in enumerate(new):
+            node.name = f"{shortened(self._name)}.{part}.{place}"
+            for number, value in enumerate(node.outputs):
+                value.name = f"{node.name}_{number}"
 
     def reshape(self, value: ir.Value, *dims: int) -> ir.Value:
         result: ir.Value = self.op.Reshape(value, self.constant(np.array(dims, np.int64)))
@@ -101,8 +116,9 @@ class RecurrentUnrolled(AnyOutputs):
         inputs = op.Transpose(layer.x, perm=[1, 0, 2]) if layer.batch_first else layer.x
         inputs = writer.reshape(inputs, layer.length * layer.batch, layer.features)
         first = [self._first_states(writer, layer, index) for index in range(self.states)]
+        writer.name_part("begin")
         runs = [
-            self._run(writer, layer, self.prepared(direction), inputs, tuple(state[i] for state in first))
+            self._run(writer, layer, i, self.prepared(direction), inputs, tuple(state[i] for state in first))
             for i, direction in enumerate(layer.directions)
         ]
         sequence = writer.concat([outputs for outputs, _ in runs], axis=1)
@@ -113,6 +129,7 @@ class RecurrentUnrolled(AnyOutputs):
         if layer.batch_first:
             sequence = op.Transpose(sequence, perm=[2, 0, 1, 3])
             last = [op.Transpose(state, perm=[1, 0, 2]) for state in last]
+        writer.name_part("end")
         return [sequence, *last]
 
     def _first_states(self, writer: Writer, layer: Layer, index: int) -> list[ir.Value]:
@@ -127,7 +144,7 @@ class RecurrentUnrolled(AnyOutputs):
         return [writer.reshape(part, layer.batch, layer.hidden) for part in parts]
 
     def _run(
-        self, writer: Writer, layer: Layer, direction: Direction, inputs: ir.Value, state: State
+        self, writer: Writer, layer: Layer, number: int, direction: Direction, inputs: ir.Value, state: State
     ) -> tuple[ir.Value, State]:
         """One direction: its outputs, length × 1 × batch × hidden, and its last state."""
         weight, bias = writer.constant(direction.weight.T), writer.constant(self.input_bias(direction))
@@ -137,16 +154,20 @@ class RecurrentUnrolled(AnyOutputs):
         pieces = [writer.split(group, [layer.batch] * layer.length, axis=0) for group in gates]
         step = self.step(writer, layer, direction)
         outputs: list[ir.Value] = []
+        writer.name_part(f"{number}.inputs")
         order = range(layer.steps)
-        for moment in reversed(order) if direction.backwards else order:
+        for done, moment in enumerate(reversed(order) if direction.backwards else order):
             state = step([group[moment] for group in pieces], state)
+            writer.name_part(f"{number}.step{done}")
             outputs.append(state[0])
         if direction.backwards:
             outputs.reverse()
         if missing := layer.length - layer.steps:
             padding = np.zeros((missing * layer.batch, layer.hidden), direction.recurrence.dtype)
             outputs.append(writer.constant(padding))
-        return writer.reshape(writer.concat(outputs, 0), layer.length, 1, layer.batch, layer.hidden), state
+        sequence = writer.reshape(writer.concat(outputs, 0), layer.length, 1, layer.batch, layer.hidden)
+        writer.name_part(f"{number}.outputs")
+        return sequence, state
 
     def prepared(self, direction: Direction) -> Direction:
         """The constants as the step wants them."""
