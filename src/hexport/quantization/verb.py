@@ -162,7 +162,7 @@ def _set_up(
     name_nodes(model)
     inputs, data = set(ready.graph.inputs), ready.data
     held_out = list(islice(Part(data, inputs, held=True), _JUDGES))
-    reference = run_each(cpu_session(ready.path), held_out)
+    reference = run_each(cpu_session(ready.path, hoard=False), held_out)
     judge = Judge(soc, held_out, reference, folder, limits)
     fit = Part(data, inputs, held=False)
 
