@@ -20,7 +20,7 @@ _FIRST = (
 )
 
 
-@pytest.mark.parametrize("module", ["sympy", "onnx.reference.op_run"])
+@pytest.mark.parametrize("module", ["sympy", "onnx.reference.op_run", "onnxscript.onnx_opset"])
 def test_a_command_that_quantises_does_not_import_them(module: str) -> None:
     code = f"import hexport.quantization.verb; print({module!r} in sys.modules)"
     assert _printed(_FIRST + code) == "False"
@@ -57,3 +57,25 @@ def test_others_get_the_real_one() -> None:
 )
 def test_the_reference_comes_when_it_is_asked_for(code: str) -> None:
     assert _printed(_FIRST + "import onnxscript.optimizer; " + code) == "Add"
+
+
+@pytest.mark.parametrize(
+    ("code", "printed"),
+    [
+        ("import onnxscript; print(onnxscript.ir.Model.__name__)", "Model"),
+        ("import onnxscript; print(onnxscript.__version__[:2])", "0."),
+        ("import onnxscript; print(onnxscript.opset18.version)", "18"),
+        ("from onnxscript import opset18, rewriter; print(opset18.version)", "18"),
+        ("from onnxscript import *; print(script.__name__)", "script"),
+        ("from onnxscript import optimizer; print(optimizer.optimize.__name__)", "optimize"),
+        ("import onnxscript; print(onnxscript.__loader__ is onnxscript.__spec__.loader)", "True"),
+        ("import onnxscript; print(hasattr(onnxscript, 'nothing'))", "False"),
+    ],
+)
+def test_all_of_onnxscript_is_there(code: str, printed: str) -> None:
+    assert _printed(_FIRST + "import onnxscript.rewriter; " + code) == printed
+
+
+def test_importing_onnx_waits_for_who_needs_it() -> None:
+    code = _FIRST.replace("import onnx_ir as ir; ", "") + "import hexport.building.verb; "
+    assert _printed(code + "print([m for m in ('onnx', 'onnx_ir') if m in sys.modules])") == "[]"
