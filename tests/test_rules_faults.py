@@ -267,6 +267,9 @@ def test_average_pool_of_any_form(
 @example("linear", "half_pixel", "floor", (1.01, 1.0625))
 @example("cubic", "asymmetric", "floor", (1.0, 1.0625))
 @example("nearest", "asymmetric", "ceil", (2.0, 1.0625))
+@example(
+    "nearest", "half_pixel_symmetric", "round_prefer_floor", (1.92945411942884, 1.0)
+)  # 2.5 by half a bit
 @settings(max_examples=15, deadline=None)
 def test_resize_of_any_form(mode: str, coordinates: str, nearest: str, to: tuple[float, float]) -> None:
     key = "sizes" if isinstance(to[0], int) else "scales"

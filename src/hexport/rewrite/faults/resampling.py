@@ -1,7 +1,7 @@
 """What Resize computes along one axis, as numbers: which elements each place takes, with which weights.
 
-Coordinates are float32, as ONNX Runtime's are: a place that falls between two elements must fall to the
-same side here.
+Coordinates are reckoned as ONNX Runtime does, in float32 but for the symmetric ones: a place that falls
+between two elements must fall to the same side here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Resampling:
 
     def places(self) -> NDArray[np.float32]:
         """Where each element of the output lies, in the input's coordinates."""
-        one, half = np.float32(1), np.float32(0.5)
+        half = np.float32(0.5)
         at, scale = np.arange(self.out, dtype=np.float32), np.float32(self.scale)
         if self.coordinates == "asymmetric":
             return at / scale
@@ -43,10 +43,13 @@ class Resampling:
         if self.coordinates == "pytorch_half_pixel" and self.out == 1:
             return np.zeros(1, np.float32)
         if self.coordinates == "half_pixel_symmetric":
-            adjustment = np.float32(self.out) / (scale * np.float32(self.size))
-            offset = np.float32(self.size) / np.float32(2) * (one - adjustment)
-            return offset + (at + half) / scale - half
+            return self._symmetric(at.astype(np.float64), float(scale)).astype(np.float32)
         return (at + half) / scale - half
+
+    def _symmetric(self, at: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+        """Around the middle of the input; in float64, as ONNX Runtime has it."""
+        offset = self.size / 2 * (1 - self.out / (scale * self.size))
+        return offset + (at + 0.5) / scale - 0.5
 
     def indices(self) -> NDArray[np.int64]:
         """For mode nearest: the one element that each place takes."""
