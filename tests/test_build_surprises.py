@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hexport.building.surprises import surprises
 from hexport.packaging.manifest import OutputFigure, Verification
 
@@ -22,6 +24,7 @@ def test_what_is_expected_or_said_elsewhere_is_not() -> None:
     reports = {"whole/SM8650": {"sqnr_db": 44.4}}
     assert not surprises([verified(38.0)], reports)
     assert not surprises([verified("exact")], reports)
+    assert not surprises([replace(verified(25.0), min_sqnr_db=20.0)], reports), "as was asked for"
     assert not surprises([verified(5.0, passed=False)], reports), "that is a shortfall"
     assert not surprises([verified(13.0, dims={"time": 3})], reports), "other sizes are another question"
     assert not surprises([verified(13.0)], {"whole/SM8650": {"sqnr_db": "exact"}})

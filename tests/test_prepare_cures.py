@@ -11,7 +11,9 @@ import pytest
 
 from hexport import facts
 from hexport.backend.running import run_on_cpu
+from hexport.errors import UsageError
 from hexport.preparation import cleaning, pipeline
+from hexport.preparation.verb import prepare
 from hexport.preparation.workbench import Workbench
 from hexport.rewrite.catalogue import select_rules
 from hexport.toolchain import Limits
@@ -59,6 +61,15 @@ def test_by_itself_it_has_to_win(bench: Workbench, monkeypatch: pytest.MonkeyPat
 
 def test_what_another_size_has_need_not_win(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert clean(bench, standing(51.0), (CURE,), monkeypatch)
+
+
+def test_a_cure_that_no_rule_is_called_by_is_refused(tmp_path: Path) -> None:
+    ir.save(ir.from_proto(layer("GRU")), tmp_path / "m.onnx")
+    with pytest.raises(UsageError, match="no rule 'GruUnrolledd'"):
+        prepare(
+            tmp_path / "m.onnx", output=tmp_path / "out.onnx", target="SM8650", cures=[CURE, "GruUnrolledd"]
+        )
+    assert not (tmp_path / "out.onnx").exists()
 
 
 @pytest.mark.parametrize("harm", [standing(35.0), standing(58.0, on_cpu=1)], ids=["too coarse", "on the CPU"])

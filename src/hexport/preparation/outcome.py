@@ -15,6 +15,7 @@ from hexport.preparation.pipeline import Standing
 from hexport.preparation.repro import Repro
 from hexport.preparation.workbench import Attempt
 from hexport.records import to_plain
+from hexport.rewrite.catalogue import rule_names
 from hexport.rewrite.pinning import PIN
 
 
@@ -56,7 +57,8 @@ class Preparation:
     @property
     def cures(self) -> tuple[str, ...]:
         """The rules that changed it, by which another size can be given the same form."""
-        return tuple(attempt.name for attempt in self.attempts if attempt.kept and attempt.nodes)
+        known = rule_names()
+        return tuple(attempt.name for attempt in self.attempts if attempt.kept and attempt.name in known)
 
     def to_json(self) -> dict[str, object]:
         """The document of ``--json``."""

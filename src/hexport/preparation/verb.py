@@ -11,7 +11,7 @@ import onnx_ir as ir
 from hexport import facts, zoo
 from hexport.backend.failures import ModelRejected
 from hexport.backend.running import run_on_cpu
-from hexport.errors import HexportError
+from hexport.errors import HexportError, UsageError
 from hexport.model import Model, read
 from hexport.model.dims import Shape, fix_shapes
 from hexport.model.external import bring_along, external_bytes
@@ -33,7 +33,7 @@ from hexport.preparation.rescue import rescue
 from hexport.preparation.samples import Samples, find_samples
 from hexport.preparation.saving import LARGE, data_file, save
 from hexport.preparation.workbench import Workbench
-from hexport.rewrite.catalogue import select_rules
+from hexport.rewrite.catalogue import rule_names, select_rules
 from hexport.rewrite.rule import Purpose, Rule
 from hexport.storage.sweeping import own_folder
 from hexport.storage.temporary import temporary_folder
@@ -68,6 +68,7 @@ def prepare(
     """
     output, soc = Path(output), facts.find_target(target)
     chosen = select_rules(rules)
+    _refuse_unknown(cures)
     refuse_missing_folder(output)
     source = read(zoo.resolve(model))
     given, freeze, notes = zoo_defaults(model, input_shapes, freeze, sized=bool(dims))
@@ -107,6 +108,15 @@ def prepare(
             dangers,
             data_file(result, output) or "",
             repro,
+        )
+
+
+def _refuse_unknown(cures: Collection[str]) -> None:
+    if unknown := sorted(set(cures) - rule_names()):
+        raise UsageError(
+            f"there is no rule {unknown[0]!r}",
+            why="it is named among the cures of another size of the model",
+            next="leave it out; if a package offered it, install that package",
         )
 
 

@@ -276,6 +276,11 @@ def all_rules() -> tuple[type[Rule], ...]:
     return (*RULES, *offered_rules())
 
 
+def rule_names() -> frozenset[str]:
+    """Of all of them."""
+    return frozenset(rule.__name__ for rule in all_rules())
+
+
 def select_rules(names: str | None) -> Callable[[Purpose], Sequence[Rule]]:
     """The rules of a purpose: all; only ``A,B``; or, by ``-A,-B``, all but these."""
     known = {rule.__name__: rule for rule in all_rules()}
