@@ -26,7 +26,7 @@ def in_integers(proto: onnx.ModelProto, scheme: str, feeds: Sequence[Feeds]) -> 
         node.name = node.name or f"{node.op_type}{number}"
     arch = facts.find_target(TARGET).htp_arch
     with tempfile.TemporaryDirectory() as folder:
-        shop = Workshop(model, model, feeds, feeds, Path(folder), arch)
+        shop = Workshop(lambda: model, model, feeds, feeds, Path(folder), arch)
         plan = plan_for(model, SCHEMES[scheme], arch)
         return ir.to_proto(shop.build(plan, Recipe("min-max", correct_bias=False)))
 

@@ -60,7 +60,7 @@ def in_scheme(scheme: str, *, force: bool = False, arch: int = 75) -> Builder:
             _force(model, plan, SCHEMES[scheme])
         with tempfile.TemporaryDirectory() as folder:
             # Without room: what the operator itself can do.
-            shop = Workshop(model, model, [feeds], [feeds], Path(folder), arch, room=1.0)
+            shop = Workshop(lambda: model, model, [feeds], [feeds], Path(folder), arch, room=1.0)
             return shop.build(plan, Recipe("min-max", correct_bias=False))
 
     return build

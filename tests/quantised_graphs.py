@@ -29,7 +29,7 @@ def workshop(proto: onnx.ModelProto, folder: Path, count: int = 3) -> Workshop:
 def workshop_with(proto: onnx.ModelProto, folder: Path, samples: Sequence[Feeds]) -> Workshop:
     model = ir.from_proto(proto)
     infer_shapes(model)
-    return Workshop(model, model, samples, samples, folder, ARCH)
+    return Workshop(lambda: model, model, samples, samples, folder, ARCH)
 
 
 def quantised(shop: Workshop, plan: Plan | str, recipe: Recipe = PLAIN) -> onnx.ModelProto:

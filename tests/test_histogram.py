@@ -121,6 +121,16 @@ def test_of_large_arrays_the_body_is_sampled_and_no_outlier_missed() -> None:
     assert share == pytest.approx(0.683, abs=0.02)
 
 
+@pytest.mark.parametrize("count", [2**15 - 1, 2**15])
+def test_more_than_16_bits_can_count(count: int) -> None:
+    histogram = Histogram()
+    for _ in range(4):
+        histogram.add(np.zeros(count // 4, np.float32))
+    histogram.add(np.zeros(count % 4, np.float32))
+    assert histogram.counts.max() == histogram.total == count
+    assert histogram.counts.min() == 0
+
+
 def test_more_than_32_bits_can_count() -> None:
     """As a mask over many long samples does, whose zeros are all in one bin."""
     histogram = Histogram()

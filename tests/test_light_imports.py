@@ -20,7 +20,9 @@ _FIRST = (
 )
 
 
-@pytest.mark.parametrize("module", ["sympy", "onnx.reference.op_run", "onnxscript.onnx_opset"])
+@pytest.mark.parametrize(
+    "module", ["sympy", "onnx.reference.op_run", "onnxscript.onnx_opset", "rich", "hexport.observe.check"]
+)
 def test_a_command_that_quantises_does_not_import_them(module: str) -> None:
     code = f"import hexport.quantization.verb; print({module!r} in sys.modules)"
     assert _printed(_FIRST + code) == "False"

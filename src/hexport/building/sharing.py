@@ -16,6 +16,7 @@ from hexport.building.shared_biases import bias_of
 from hexport.building.stored_integers import ROUNDINGS_APART, numbers, reals
 from hexport.preparation.saving import save
 from hexport.quantization.initializers import add_initializer
+from hexport.rewrite.unused import remove_unused_constants
 
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
 _MOST_STEPS = 16.0
@@ -48,9 +49,7 @@ def adopt(model: Path, settled: Path, output: Path) -> int:
             adopted.add(bias.node)
         else:
             bias.rescale(own.graph)
-    for name, value in list(own.graph.initializers.items()):
-        if not value.uses() and not value.is_graph_output():
-            del own.graph.initializers[name]
+    remove_unused_constants(own.graph)
     save(own, output)
     return sum(_stored_bytes(node) for node in pairs if node not in adopted)
 

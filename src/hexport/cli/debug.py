@@ -22,7 +22,7 @@ from hexport.cli.model_options import (
     provider_option,
     target_option,
 )
-from hexport.cli.output import console, json_option, print_json, waiting
+from hexport.cli.output import console, json_option, print_json, telling, waiting
 
 if TYPE_CHECKING:
     from hexport.faultfinding.reduce import Step
@@ -165,17 +165,5 @@ def record_command(
 @contextmanager
 def _counting(what: str) -> Iterator[Callable[[Step], None]]:
     """A line on stderr that says how small the piece is by now, for people at a terminal only."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    terminal = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as progress:
-        task = progress.add_task(escape(what), total=None)
-
-        def update(step: Step) -> None:
-            line = f"{what}: {step.nodes} of {step.of} nodes, piece {step.tried + 1}"
-            progress.update(task, description=escape(line))
-
-        yield update
+    with telling(what) as say:
+        yield lambda step: say(f"{step.nodes} of {step.of} nodes, piece {step.tried + 1}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -39,14 +40,18 @@ def waiting(what: str) -> Iterator[None]:
 @contextmanager
 def telling(what: str) -> Iterator[Callable[[str], None]]:
     """The same; what is given says what is done at the moment."""
+    if not sys.stderr.isatty():
+        # What draws is only imported for somebody to see it.
+        yield lambda _: None
+        return
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    terminal = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda now: progress.update(task, description=f"{what}: {now}")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(escape(what), total=None)
+        yield lambda now: progress.update(task, description=escape(f"{what}: {now}"))
 
 
 def console() -> Console:

@@ -106,7 +106,6 @@ def command(
     """
     with build_parts("quantize"):
         from hexport.quantization.verb import quantize
-        from hexport.quantization.view import show
 
     with telling(f"quantising {model}") as say:
         result = quantize(
@@ -132,5 +131,7 @@ def command(
     if as_json:
         print_json(result.to_json())
     else:
+        from hexport.quantization.view import show
+
         show(result, console())
     return EXIT_OK if result.met else EXIT_SHORT

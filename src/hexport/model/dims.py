@@ -6,7 +6,6 @@ missing is named, with the command to type.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 
@@ -76,6 +75,8 @@ def _check_names(graph: Graph, dims: Mapping[str, int], input_shapes: Mapping[st
 
 
 def _nearest(name: str, known: set[str], option: str) -> str:
+    import difflib
+
     near = difflib.get_close_matches(name, known, 1, 0.5)
     return f"did you mean {option} {near[0]}=…?" if near else ""
 

@@ -6,7 +6,6 @@ Only what no runtime could run is refused here.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -110,6 +109,8 @@ def _check_names(path: Path, graph: Graph, outer: frozenset[str]) -> None:
 
 
 def _nobody_makes(path: Path, name: str, reader: str, visible: frozenset[str]) -> UnusableGraph:
+    import difflib
+
     near = difflib.get_close_matches(name, visible, 1)
     return UnusableGraph(
         f"{path}: nothing makes the tensor {name!r}, which {reader} needs",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -138,22 +137,28 @@ def _compare_one(
     probabilities = all(_within_0_and_1(old) for old, _ in pairs)
     ratios = [_sqnr(old, new, least) for old, new in pairs]
     powers = [_power(old) for old, _ in pairs]
-    usual = _QUIET * median(powers)
+    usual = _QUIET * _median(powers)
     quiet = [number for number, power in enumerate(powers) if power < usual]
     fair = list(ratios)
     for number in quiet:
         fair[number] = _sqnr(*pairs[number], max(usual, least))
     return OutputComparison(
         name,
-        sqnr_db=median(ratios),
+        sqnr_db=_median(ratios),
         worst_error=max(_worst_error(old, new) for old, new in pairs),
         same_argmax=_mean([share for old, new in pairs if (share := _same_argmax(old, new)) is not None]),
         same_side=_mean([_same_side(old, new) for old, new in pairs]) if probabilities else None,
         one_choice=probabilities and all(_adds_up_to_1(old) for old, _ in pairs),
         lowest_db=min(fair),
         quiet=len(quiet),
-        faint=0 < median(powers) < least,
+        faint=0 < _median(powers) < least,
     )
+
+
+def _median(numbers: list[float]) -> float:
+    """Without the libraries that have one: statistics brings decimals along, numpy its masked arrays."""
+    ordered, middle = sorted(numbers), len(numbers) // 2
+    return (ordered[middle] + ordered[~middle]) / 2
 
 
 def _mean(shares: list[float]) -> float | None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from hexport.observe.comparing import Comparison
-from hexport.observe.verdict import Verdict
 from hexport.quantization.plan import Plan
 from hexport.quantization.workshop import Recipe, Workshop
+
+if TYPE_CHECKING:
+    from hexport.observe.verdict import Verdict
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
-import onnx_ir.passes.common as passes
 
 from hexport import facts
 from hexport.quantization.absorbing import absorb
@@ -26,6 +25,7 @@ from hexport.quantization.plan import Plan
 from hexport.quantization.roles import Role, kind_of, role_of
 from hexport.quantization.weights import LayerIntegers, bias_integers
 from hexport.rewrite.naming import names_in
+from hexport.rewrite.unused import remove_unused, remove_unused_constants
 from hexport.rewrite.values import constant
 
 _MICROSOFT = "com.microsoft"
@@ -37,14 +37,10 @@ def emit(
 ) -> ir.Model:
     """A quantised copy of ``model`` for generation ``arch``."""
     copy = model.clone()
-    passes.RemoveUnusedNodesPass()(copy)
+    remove_unused(copy.graph)
     absorb(copy, plan, activations)
     _Emitter(copy, plan, activations, weights, arch).run()
-    # Not the pass again: it takes the pair from an output that nobody reads, and the NPU then leaves
-    # the whole node in float.
-    for value in list(copy.graph.initializers.values()):
-        if not value.uses() and not value.is_graph_output():
-            del copy.graph.initializers[str(value.name)]
+    remove_unused_constants(copy.graph)
     return copy
 
 

@@ -15,6 +15,7 @@ from hexport.rewrite.support.fast_gelu_to_tanh import FastGeluToTanh
 from hexport.rewrite.support.gelu_from_erf import GeluFromErf
 from hexport.rewrite.support.gemm_scale import GemmScale
 from hexport.rewrite.support.pow_to_mul import PowToMul
+from hexport.rewrite.unused import remove_unused
 
 _ALSO: tuple[type[Rule], ...] = (GeluFromErf, BiasGeluToGelu, FastGeluToTanh, GemmScale)
 """Rules against refusals that serve integers as well, where the NPU takes the form, in pieces."""
@@ -56,4 +57,5 @@ def _tidy(model: ir.Model) -> None:
     """Constants as initializers and a name for everything, as a prepared model has them."""
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     remove_identities(model)
-    ir.passes.Sequential(passes.RemoveUnusedNodesPass(), passes.NameFixPass())(model)
+    remove_unused(model.graph)
+    passes.NameFixPass()(model)

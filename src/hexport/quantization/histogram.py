@@ -14,7 +14,6 @@ _MOST, _LEAST = 16384, 1024
 """Numbers of one array that are counted: of more, so many at random, and all that lie beyond those."""
 _HALVED_AFTER = 32
 """So many arrays tell what a tensor is like; of later ones half as many numbers are counted, and so on."""
-_MOST_OF_32_BITS = 2**31 - 1
 
 
 class Histogram:
@@ -28,8 +27,8 @@ class Histogram:
         """The number of the first bin: it begins at ``first · width``."""
         self.infinite = False
         """Whether an infinity or NaN was met; no integer stands for those."""
-        self.counts: NDArray[Any] = np.zeros(BINS, np.int32)
-        """Of 32 bits while they suffice: a recurrence written out has thousands of tensors."""
+        self.counts: NDArray[Any] = np.zeros(BINS, np.int16)
+        """Of as many bits as they need: a recurrence written out has thousands of tensors."""
         self._arrays = 0
 
     def add(self, values: NDArray[Any]) -> None:
@@ -65,8 +64,7 @@ class Histogram:
         # Rounding of the product may put the very last number one bin too far.
         np.clip(places, 0, BINS - 1, out=places)
         more = times * np.bincount(places, minlength=BINS)
-        if self.counts.dtype != np.int64 and self.total + more.sum() > _MOST_OF_32_BITS:
-            self.counts = self.counts.astype(np.int64)
+        self.counts = widened(self.counts, self.total + int(more.sum()))
         np.add(self.counts, more, out=self.counts, casting="same_kind")
 
     @property
@@ -108,6 +106,12 @@ class Histogram:
         merged = np.zeros_like(self.counts)
         np.add.at(merged, pairs - self.first, self.counts)
         self.counts = merged
+
+
+def widened(counts: NDArray[Any], most: int) -> NDArray[Any]:
+    """In a type that also holds ``most``."""
+    enough = np.min_scalar_type(-most - 1)
+    return counts.astype(np.promote_types(counts.dtype, enough), copy=False)
 
 
 @lru_cache(maxsize=256)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -12,18 +13,16 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from hexport import facts
-from hexport.backend.running import run_on_htp
 from hexport.model.reference import cpu_session, run_each
 from hexport.model.weights_beside import remove_with_weights, save_with_weights_beside
-from hexport.observe.check import check_and_run
 from hexport.observe.comparing import Comparison, compare
-from hexport.observe.verdict import Verdict
 from hexport.quantization.observing import Sample
 from hexport.quantization.shared_floats import with_shared_weights_as_floats
 from hexport.toolchain import Limits
 
 if TYPE_CHECKING:
     from hexport.observe.comparing import Outputs
+    from hexport.observe.verdict import Verdict
 
 
 Metric = Callable[["Sequence[Outputs]", Sequence[Sample]], float]
@@ -33,6 +32,15 @@ Metric = Callable[["Sequence[Outputs]", Sequence[Sample]], float]
 def compare_on_cpu(path: Path, samples: Sequence[Sample], reference: Sequence[Outputs]) -> Comparison:
     """A function of its own, so that another process can be asked."""
     return compare(reference, run_each(cpu_session(path, optimize=False, hoard=False), samples))
+
+
+def _save_for_cpu(model: ir.Model, path: Path) -> None:
+    copy = with_shared_weights_as_floats(model)
+    save_with_weights_beside(copy, path)
+    if copy is not model:
+        # Its parts refer to each other in circles, so it would lie about while the session needs memory.
+        del copy
+        gc.collect()
 
 
 @dataclass
@@ -63,7 +71,7 @@ class Judge:
         """Fast, and mostly what the NPU gives; side by side where there is an executor."""
         paths = [self._new_path() for _ in models]
         for model, path in zip(models, paths, strict=True):
-            save_with_weights_beside(with_shared_weights_as_floats(model), path)
+            _save_for_cpu(model, path)
         mapped = self.executor.map if self.executor is not None else map
         found = list(mapped(compare_on_cpu, paths, repeat(self.samples), repeat(self.reference)))
         for path in paths:
@@ -72,6 +80,9 @@ class Judge:
 
     def outputs_on_npu(self, model: ir.Model, samples: Sequence[Sample]) -> Sequence[Outputs]:
         """What the NPU's own arithmetic gives, and nothing else."""
+        # Here, because whoever compares on the CPU alone needs nothing of the NPU.
+        from hexport.backend.running import run_on_htp
+
         path = self.save(model)
         try:
             return run_on_htp(path, samples, self.target, limits=self.limits).outputs
@@ -80,6 +91,8 @@ class Judge:
 
     def on_npu(self, model: ir.Model, samples: int) -> tuple[Verdict, Comparison, float | None]:
         """The truth, from the NPU's own arithmetic; seconds to minutes a sample."""
+        from hexport.observe.check import check_and_run
+
         path, chosen = self.save(model), self.samples[:samples]
         verdict, outputs = check_and_run(path, self.target, chosen, limits=self.limits)
         path.unlink()

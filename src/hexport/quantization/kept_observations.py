@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from hexport.quantization.histogram import Histogram
+from hexport.quantization.histogram import Histogram, widened
 from hexport.storage import Store, key_of
 
 _FILE = "histograms.npz"
@@ -45,7 +45,7 @@ def _write(histograms: Histograms, path: Path) -> None:
     """Bins that hold something, one histogram after the other: a small tensor fills few of them."""
     items = list(histograms.values())
     lengths = np.array([np.count_nonzero(h.counts) for h in items], np.int64)
-    widest = np.result_type(np.int32, *{h.counts.dtype for h in items})
+    widest = np.result_type(np.int16, *{h.counts.dtype for h in items})
     places, counts = np.empty(lengths.sum(), np.uint16), np.empty(lengths.sum(), widest)
     end = 0
     for histogram, length in zip(items, lengths, strict=True):
@@ -74,6 +74,6 @@ def _read(path: Path) -> Histograms:
             histogram = found[str(name)] = Histogram()
             histogram.low, histogram.high, histogram.width = float(low), float(high), float(width)
             histogram.first, histogram.infinite = int(first), bool(infinite)
-            histogram.counts = histogram.counts.astype(counts.dtype)
+            histogram.counts = widened(histogram.counts, int(counts.sum(dtype=np.int64)))
             histogram.counts[places] = counts
     return found

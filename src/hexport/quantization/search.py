@@ -114,7 +114,7 @@ class Search:
 
     def in_float(self) -> Candidate:
         """The prepared model as it is: fp16 on the NPU."""
-        model = self.shop.prepared
+        model = self.shop.prepared()
         total = sum(cost(node, FLOAT) for node in model.graph)
         plan = Plan({str(node.name): FLOAT for node in model.graph})
         (cpu,) = self.judge.on_cpu(model)

@@ -31,7 +31,7 @@ from hexport.quantization.search import FLOAT_SHARE, Search
 from hexport.quantization.strategy import find_best
 from hexport.quantization.wishes import Wishes, read_wishes
 from hexport.quantization.workshop import Workshop
-from hexport.rewrite.applying import infer_shapes
+from hexport.rewrite.applying import infer_missing_shapes, infer_shapes
 from hexport.rewrite.naming import name_nodes
 from hexport.rewrite.newer_opset import to_opset
 from hexport.storage.temporary import temporary_folder
@@ -151,10 +151,7 @@ def _set_up(
     *,
     blocks: bool,
 ) -> tuple[Workshop, Judge]:
-    prepared = _loaded(ready.path)
-    infer_shapes(prepared)
-    name_nodes(prepared)
-    model = prepared.clone()
+    model = _loaded(ready.path)
     if blocks:
         model = _with_blocks(model)
         infer_shapes(model)
@@ -171,7 +168,7 @@ def _set_up(
         say(f"calibrating: {done} of {data.count} samples{more}")
 
     shop = Workshop(
-        prepared,
+        lambda: _loaded(ready.path),
         model,
         Part(data, inputs),
         fit,
@@ -186,7 +183,8 @@ def _set_up(
 
 
 def _loaded(path: Path) -> ir.Model:
-    """The model with its weights as arrays: a parsed file gives out a new copy at every look."""
+    """The model with shapes and names, and its weights as arrays: a parsed file gives out a new copy at
+    every look."""
     model = ir.load(path)
     ir.external_data.load_to_model(model)
     for graph in model.graphs():
@@ -194,6 +192,8 @@ def _loaded(path: Path) -> ir.Model:
             tensor = value.const_value
             if tensor is not None and tensor.dtype != ir.DataType.STRING:
                 value.const_value = ir.Tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
+    infer_missing_shapes(model)
+    name_nodes(model)
     return model
 
 

@@ -56,8 +56,8 @@ class Recipe:
 class Workshop:
     """The float model, what was observed of it, and its layers."""
 
-    prepared: ir.Model
-    """As fp16 likes it."""
+    prepared: Callable[[], ir.Model]
+    """Reads the model as fp16 likes it. Most schemes never need it, so it is not kept."""
     model: ir.Model
     """As integers like it."""
     data: Iterable[Sample]

@@ -11,6 +11,8 @@ from onnxscript.rewriter import RewriteRuleSet
 
 from hexport.rewrite.naming import name_what_is_new, names_in
 from hexport.rewrite.rule import Rule
+from hexport.rewrite.unused import remove_unused
+from hexport.rewrite.values import fixed_shape
 
 _MOST_ROUNDS = 10
 """A rule may make what another one takes; a pair that undoes each other must end all the same."""
@@ -37,9 +39,19 @@ def apply_rules(model: ir.Model, rules: Sequence[Rule], *, inferred: bool = Fals
         if not engine.apply_to_model(model):
             break
         name_what_is_new(model, known)
-        infer_shapes(model)
-    passes.RemoveUnusedNodesPass()(model)
-    return tuple(Application(str(rule.name), tuple(rule.applied_to)) for rule in rules if rule.applied_to)
+        infer_missing_shapes(model)
+    found = tuple(Application(str(rule.name), tuple(rule.applied_to)) for rule in rules if rule.applied_to)
+    if found:
+        _remove_what_is_left_over(model)
+    return found
+
+
+def _remove_what_is_left_over(model: ir.Model) -> None:
+    remove_unused(model.graph)
+    values = (value for node in model.graph.all_nodes() for value in node.outputs)
+    if any(not value.uses() and not value.is_graph_output() for value in values):
+        # An optional output that nobody reads, or a node inside of a branch.
+        passes.RemoveUnusedNodesPass()(model)
 
 
 def infer_shapes(model: ir.Model) -> None:
@@ -49,3 +61,10 @@ def infer_shapes(model: ir.Model) -> None:
         if node.op_type == "STFT" and "onesided" not in node.attributes:
             node.attributes["onesided"] = ir.AttrInt64("onesided", 1)
     passes.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+
+
+def infer_missing_shapes(model: ir.Model) -> None:
+    """The same, where a value has no shape in numbers: ONNX's own needs a second model to do it."""
+    values = [value for node in model.graph.all_nodes() for value in node.outputs if value.name]
+    if any(value.dtype is None or fixed_shape(value) is None for value in values):
+        infer_shapes(model)

@@ -6,7 +6,6 @@ raise plain ``ValueError``s that name the file and the key.
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from dataclasses import dataclass
@@ -103,6 +102,8 @@ def entry(name: str) -> Entry:
     try:
         return _models()[name]
     except KeyError:
+        import difflib
+
         near = difflib.get_close_matches(name, names(), n=3, cutoff=0.4)
         raise UnknownZooModel(
             f"the zoo has no model {name!r}",
