@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from hexport.model.reference import cpu_session
-from hexport.quantization.shared_floats import with_shared_weights_as_floats
+from hexport.quantization.shared_floats import shared_weights_as_floats
 
 
 def steps(count: int, scales: np.ndarray, axis: int) -> ir.Model:
@@ -56,15 +56,23 @@ def answer(model: ir.Model, path: Path) -> np.ndarray:
 )
 def test_the_results_are_the_same_to_the_bit(tmp_path: Path, scales: np.ndarray, axis: int) -> None:
     model = steps(3, np.asarray(scales), axis)
-    changed = with_shared_weights_as_floats(model)
-    assert sum(node.op_type == "DequantizeLinear" for node in changed.graph) == 0
-    assert sum(node.op_type == "DequantizeLinear" for node in model.graph) == 3, (
-        "the model itself is left alone"
-    )
-    before, after = answer(model, tmp_path / "a.onnx"), answer(changed, tmp_path / "b.onnx")
+    before, bytes_before = answer(model, tmp_path / "a.onnx"), ir.to_proto(model).SerializeToString()
+    with shared_weights_as_floats(model):
+        assert sum(node.op_type == "DequantizeLinear" for node in model.graph) == 0
+        after = answer(model, tmp_path / "b.onnx")
     np.testing.assert_array_equal(before, after)
+    assert ir.to_proto(model).SerializeToString() == bytes_before, "afterwards it is as it was"
+
+
+def test_it_is_as_it_was_also_after_a_failure() -> None:
+    model = steps(3, np.asarray(np.float32(0.01)), 1)
+    before = ir.to_proto(model).SerializeToString()
+    with pytest.raises(OSError, match="full"), shared_weights_as_floats(model):
+        raise OSError("the disk is full")
+    assert ir.to_proto(model).SerializeToString() == before
 
 
 def test_a_weight_with_one_reader_stays_as_it_is() -> None:
     model = steps(1, np.asarray(np.float32(0.01)), 1)
-    assert with_shared_weights_as_floats(model) is model
+    with shared_weights_as_floats(model):
+        assert sum(node.op_type == "DequantizeLinear" for node in model.graph) == 1

@@ -30,6 +30,7 @@ class Histogram:
         self.counts: NDArray[Any] = np.zeros(BINS, np.int16)
         """Of as many bits as they need: a recurrence written out has thousands of tensors."""
         self._arrays = 0
+        self._counted = 0
 
     def add(self, values: NDArray[Any]) -> None:
         """Count the finite ones among ``values``."""
@@ -60,12 +61,17 @@ class Histogram:
             self._count(flat[flat > largest], 1)
 
     def _count(self, flat: NDArray[Any], times: int) -> None:
-        places = np.floor(flat * np.float32(1 / self.width)).astype(np.int64) - self.first
-        # Rounding of the product may put the very last number one bin too far.
-        np.clip(places, 0, BINS - 1, out=places)
-        more = times * np.bincount(places, minlength=BINS)
-        self.counts = widened(self.counts, self.total + int(more.sum()))
-        np.add(self.counts, more, out=self.counts, casting="same_kind")
+        places = np.floor(flat * np.float32(1 / self.width)).astype(np.int64)
+        places -= self.first
+        # Rounding of the product may put the very last number one bin too far. (np.clip would take longer
+        # than all the rest.)
+        np.maximum(places, 0, out=places)
+        np.minimum(places, BINS - 1, out=places)
+        more = np.bincount(places, minlength=BINS)
+        self._counted += times * flat.size
+        if self._counted >> (8 * self.counts.itemsize - 1):
+            self.counts = widened(self.counts, self._counted)
+        np.add(self.counts, more if times == 1 else times * more, out=self.counts, casting="same_kind")
 
     @property
     def total(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -13,11 +12,12 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from hexport import facts
+from hexport.model.free_memory import hand_back
 from hexport.model.reference import cpu_session, run_each
 from hexport.model.weights_beside import remove_with_weights, save_with_weights_beside
 from hexport.observe.comparing import Comparison, compare
 from hexport.quantization.observing import Sample
-from hexport.quantization.shared_floats import with_shared_weights_as_floats
+from hexport.quantization.shared_floats import shared_weights_as_floats
 from hexport.toolchain import Limits
 
 if TYPE_CHECKING:
@@ -35,12 +35,10 @@ def compare_on_cpu(path: Path, samples: Sequence[Sample], reference: Sequence[Ou
 
 
 def _save_for_cpu(model: ir.Model, path: Path) -> None:
-    copy = with_shared_weights_as_floats(model)
-    save_with_weights_beside(copy, path)
-    if copy is not model:
-        # Its parts refer to each other in circles, so it would lie about while the session needs memory.
-        del copy
-        gc.collect()
+    with shared_weights_as_floats(model):
+        save_with_weights_beside(model, path)
+    # The session needs room, and this process has some that it does not use.
+    hand_back()
 
 
 @dataclass

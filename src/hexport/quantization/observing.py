@@ -6,6 +6,7 @@ the histogram is kept.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
@@ -14,15 +15,19 @@ from typing import Any
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from hexport.model.free_memory import hand_back
 from hexport.model.reference import cpu_session
 from hexport.model.weights_beside import save_with_weights_beside
 from hexport.quantization.histogram import Histogram
 from hexport.rewrite.exposing import exposing
+from hexport.rewrite.unused import remove_unused
 from hexport.rewrite.values import constant, fixed_shape
 
 Sample = Mapping[str, NDArray[Any]]
 _CHUNK = 14_000_000
 """Numbers that one run gives back: 56 MB."""
+_MOST_CHUNKS = 4
+"""Runs a sample, even if each then gives back more than that."""
 _UNKNOWN = 1_000_000
 
 
@@ -38,44 +43,53 @@ def observe(
     ``tell`` is given how many samples of this chunk are done, and how many chunks are left after it;
     ``listen`` every array, with the number of its sample and its name, while it is there.
     """
-    seen: dict[str, Histogram] = {}
-    parts = list(chunks(model))
+    seen: defaultdict[str, Histogram] = defaultdict(Histogram)
+    inputs = [str(value.name) for value in model.graph.inputs if value.dtype == ir.DataType.FLOAT]
+    parts = chunks(model) or [[]]
     for number, names in enumerate(parts):
-        session = exposed_session(model, names, folder / f"observe{number}.onnx")
+        session = exposed_session(model, names, folder / f"observe{number}.onnx") if names else None
         for index, sample in enumerate(samples):
-            for name, array in zip(names, session.run(names, dict(sample)), strict=True):
-                seen.setdefault(name, Histogram()).add(array)
+            for name, array in _arrays(session, names, sample, inputs if number == 0 else ()):
+                seen[name].add(array)
                 listen(index, name, array)
             tell(index + 1, len(parts) - number - 1)
-    inputs = [str(value.name) for value in model.graph.inputs if value.dtype == ir.DataType.FLOAT]
-    for index, sample in enumerate(samples):
-        for name in inputs:
-            seen.setdefault(name, Histogram()).add(sample[name])
-            listen(index, name, sample[name])
-    return seen
+        del session
+        hand_back()
+    return dict(seen)
 
 
-def chunks(model: ir.Model) -> Iterator[list[str]]:
-    """The names of the float tensors, in runs of a bounded size."""
-    names: list[str] = []
-    size = 0
-    for node in model.graph:
-        for value in node.outputs:
-            if not value.name or constant(value) is not None or value.dtype != ir.DataType.FLOAT:
-                continue
-            shape = fixed_shape(value)
-            count = _UNKNOWN if shape is None else prod(shape)
-            if names and size + count > _CHUNK:
-                yield names
-                names, size = [], 0
-            names.append(value.name)
-            size += count
-    if names:
-        yield names
+def _arrays(
+    session: Any, names: Sequence[str], sample: Sample, inputs: Sequence[str]
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Held by nobody else, so that one sample's are gone before the next one's are made."""
+    if session is not None:
+        yield from zip(names, session.run(names, dict(sample)), strict=True)
+    for name in inputs:
+        yield name, sample[name]
+
+
+def chunks(model: ir.Model) -> list[list[str]]:
+    """The names of the float tensors, in runs of about the same size."""
+    sizes = {
+        value.name: _UNKNOWN if (shape := fixed_shape(value)) is None else prod(shape)
+        for node in model.graph
+        for value in node.outputs
+        if value.name and constant(value) is None and value.dtype == ir.DataType.FLOAT
+    }
+    total = sum(sizes.values())
+    parts: list[list[str]] = [[] for _ in range(min(1 + total // _CHUNK, _MOST_CHUNKS))]
+    before = 0
+    for name, size in sizes.items():
+        # Something without any numbers may come last.
+        parts[min(before * len(parts) // max(total, 1), len(parts) - 1)].append(name)
+        before += size
+    return [names for names in parts if names]
 
 
 def exposed_session(model: ir.Model, names: Sequence[str], path: Path) -> Any:
     """A session on the CPU whose outputs are the tensors ``names``."""
     copy = exposing(model, names)
+    # onnxruntime would also compute what comes after them.
+    remove_unused(copy.graph)
     save_with_weights_beside(copy, path)
     return cpu_session(path, hoard=False)

@@ -7,6 +7,9 @@ a model of 25 MB.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import onnx_ir as ir
 
@@ -16,19 +19,36 @@ _Constant = tuple[ir.Value, bytes, bytes, int]
 """The integers, their scale and zero point, and the axis that these go along."""
 
 
-def with_shared_weights_as_floats(model: ir.Model) -> ir.Model:
-    """A copy for the CPU, with the same results; the model itself where no weight has two readers."""
-    if not any(len(same) > 1 for same in _alike(model).values()):
-        return model
-    copy = model.clone()
-    for same in _alike(copy).values():
-        if len(same) > 1:
-            floats = _dequantised(same[0])
-            copy.graph.register_initializer(floats)
-            for node in same:
-                node.outputs[0].replace_all_uses_with(floats)
-            copy.graph.remove(same, safe=True)
-    return copy
+@contextmanager
+def shared_weights_as_floats(model: ir.Model) -> Iterator[None]:
+    """Change the model for the CPU, with the same results; after the block it is as it was."""
+    shared = [same for same in _alike(model).values() if len(same) > 1]
+    removed = {node for same in shared for node in same}
+    order = list(model.graph)
+    readers = [
+        (user, index, value)
+        for node in removed
+        for (value,) in [node.outputs]
+        for user, index in value.uses()
+    ]
+    floats = [_dequantised(same[0]) for same in shared]
+    for same, one in zip(shared, floats, strict=True):
+        model.graph.register_initializer(one)
+        for node in same:
+            node.outputs[0].replace_all_uses_with(one)
+    model.graph.remove(removed)
+    try:
+        yield
+    finally:
+        for place, node in enumerate(order):
+            if node in removed and place:
+                model.graph.insert_after(order[place - 1], node)
+            elif node in removed:
+                model.graph.insert_before(model.graph[0], node)
+        for user, index, value in readers:
+            user.replace_input_with(index, value)
+        for one in floats:
+            del model.graph.initializers[str(one.name)]
 
 
 def _alike(model: ir.Model) -> dict[_Constant, list[ir.Node]]:
