@@ -1,4 +1,4 @@
-"""Shared weights as floats: the same results, and one matrix instead of one a reader."""
+"""Weights as floats: the same results, and one matrix instead of one a reader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from hexport.model.reference import cpu_session
-from hexport.quantization.shared_floats import shared_weights_as_floats
+from hexport.quantization.weights_as_floats import weights_as_floats
 
 
 def steps(count: int, scales: np.ndarray, axis: int) -> ir.Model:
@@ -46,6 +46,7 @@ def answer(model: ir.Model, path: Path) -> np.ndarray:
     return result
 
 
+@pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize(
     ("scales", "axis"),
     [
@@ -54,10 +55,12 @@ def answer(model: ir.Model, path: Path) -> np.ndarray:
         (np.linspace(0.01, 0.02, 8, dtype=np.float32), 0),
     ],
 )
-def test_the_results_are_the_same_to_the_bit(tmp_path: Path, scales: np.ndarray, axis: int) -> None:
-    model = steps(3, np.asarray(scales), axis)
+def test_the_results_are_the_same_to_the_bit(
+    tmp_path: Path, scales: np.ndarray, axis: int, count: int
+) -> None:
+    model = steps(count, np.asarray(scales), axis)
     before, bytes_before = answer(model, tmp_path / "a.onnx"), ir.to_proto(model).SerializeToString()
-    with shared_weights_as_floats(model):
+    with weights_as_floats(model):
         assert sum(node.op_type == "DequantizeLinear" for node in model.graph) == 0
         after = answer(model, tmp_path / "b.onnx")
     np.testing.assert_array_equal(before, after)
@@ -67,12 +70,6 @@ def test_the_results_are_the_same_to_the_bit(tmp_path: Path, scales: np.ndarray,
 def test_it_is_as_it_was_also_after_a_failure() -> None:
     model = steps(3, np.asarray(np.float32(0.01)), 1)
     before = ir.to_proto(model).SerializeToString()
-    with pytest.raises(OSError, match="full"), shared_weights_as_floats(model):
+    with pytest.raises(OSError, match="full"), weights_as_floats(model):
         raise OSError("the disk is full")
     assert ir.to_proto(model).SerializeToString() == before
-
-
-def test_a_weight_with_one_reader_stays_as_it_is() -> None:
-    model = steps(1, np.asarray(np.float32(0.01)), 1)
-    with shared_weights_as_floats(model):
-        assert sum(node.op_type == "DequantizeLinear" for node in model.graph) == 1

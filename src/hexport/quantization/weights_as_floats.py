@@ -1,8 +1,8 @@
-"""Weights that many nodes share, as floats instead of one DequantizeLinear for each reader.
+"""Constants of a quantised model as floats, for the CPU, instead of a DequantizeLinear for each reader.
 
-onnxruntime's CPU dequantises all of them before anything else, and makes one for each reader again of one
-that is shared. The steps of an unrolled recurrence then hold the same matrix hundreds of times over: 2 GB for
-a model of 25 MB.
+onnxruntime's CPU dequantises all of them at every run, before anything else, and makes one for each reader
+again of one that is shared. The steps of an unrolled recurrence then hold the same matrix hundreds of times
+over: 2 GB for a model of 25 MB.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from hexport.rewrite.values import constant
 
@@ -20,10 +21,10 @@ _Constant = tuple[ir.Value, bytes, bytes, int]
 
 
 @contextmanager
-def shared_weights_as_floats(model: ir.Model) -> Iterator[None]:
-    """Change the model for the CPU, with the same results; after the block it is as it was."""
-    shared = [same for same in _alike(model).values() if len(same) > 1]
-    removed = {node for same in shared for node in same}
+def weights_as_floats(model: ir.Model) -> Iterator[None]:
+    """Change the model, with the same results; after the block it is as it was."""
+    alike = list(_alike(model).values())
+    removed = {node for same in alike for node in same}
     order = list(model.graph)
     readers = [
         (user, index, value)
@@ -31,8 +32,8 @@ def shared_weights_as_floats(model: ir.Model) -> Iterator[None]:
         for (value,) in [node.outputs]
         for user, index in value.uses()
     ]
-    floats = [_dequantised(same[0]) for same in shared]
-    for same, one in zip(shared, floats, strict=True):
+    floats = [_dequantised(same[0]) for same in alike]
+    for same, one in zip(alike, floats, strict=True):
         model.graph.register_initializer(one)
         for node in same:
             node.outputs[0].replace_all_uses_with(one)
@@ -58,7 +59,7 @@ def _alike(model: ir.Model) -> dict[_Constant, list[ir.Node]]:
         if node.op_type != "DequantizeLinear" or node.outputs[0].is_graph_output():
             continue
         arrays = [constant(value) for value in node.inputs]
-        # Without a zero point, and in blocks: they have one reader each in what hexport writes.
+        # Without a zero point, and in blocks: not what hexport writes, and few.
         if len(arrays) != 3 or any(array is None for array in arrays) or "block_size" in node.attributes:
             continue
         (_, scale, zero), integers = arrays, node.inputs[0]
@@ -71,7 +72,21 @@ def _alike(model: ir.Model) -> dict[_Constant, list[ir.Node]]:
 
 
 def _dequantised(node: ir.Node) -> ir.Value:
-    """What DequantizeLinear gives, in its own arithmetic: a difference of integers times a float32."""
+    """What DequantizeLinear gives, made when it is written to a file, and not kept."""
+    integers, output = node.inputs[0], node.outputs[0]
+    assert integers is not None
+    assert integers.shape is not None
+    name = f"{output.name}_dequantised"
+    tensor = ir.LazyTensor(
+        lambda: ir.Tensor(_reals(node)), dtype=ir.DataType.FLOAT, shape=integers.shape, name=name
+    )
+    return ir.Value(
+        name=name, type=ir.TensorType(ir.DataType.FLOAT), shape=integers.shape, const_value=tensor
+    )
+
+
+def _reals(node: ir.Node) -> NDArray[np.float32]:
+    """In the operator's own arithmetic: a difference of integers times a float32."""
     integers, scale, zero = (constant(value) for value in node.inputs)
     assert integers is not None
     assert scale is not None
@@ -80,11 +95,5 @@ def _dequantised(node: ir.Node) -> ir.Value:
         shape = [1] * integers.ndim
         shape[node.attributes.get_int("axis", 1)] = -1
         scale, zero = scale.reshape(shape), zero.reshape(shape)
-    reals = (integers.astype(np.int32) - zero.astype(np.int32)).astype(np.float32) * scale.astype(np.float32)
-    name = f"{node.outputs[0].name}_shared"
-    return ir.Value(
-        name=name,
-        type=ir.TensorType(ir.DataType.FLOAT),
-        shape=ir.Shape(reals.shape),
-        const_value=ir.Tensor(reals, name=name),
-    )
+    difference = integers.astype(np.int32) - zero.astype(np.int32)
+    return difference.astype(np.float32) * scale.astype(np.float32)
