@@ -29,8 +29,9 @@ class Histogram:
         """Whether an infinity or NaN was met; no integer stands for those."""
         self.counts: NDArray[Any] = np.zeros(BINS, np.int16)
         """Of as many bits as they need: a recurrence written out has thousands of tensors."""
+        self.total = 0
+        """Of all counts."""
         self._arrays = 0
-        self._counted = 0
 
     def add(self, values: NDArray[Any]) -> None:
         """Count the finite ones among ``values``."""
@@ -68,14 +69,19 @@ class Histogram:
         np.maximum(places, 0, out=places)
         np.minimum(places, BINS - 1, out=places)
         more = np.bincount(places, minlength=BINS)
-        self._counted += times * flat.size
-        if self._counted >> (8 * self.counts.itemsize - 1):
-            self.counts = widened(self.counts, self._counted)
+        self._make_room(times * flat.size)
         np.add(self.counts, more if times == 1 else times * more, out=self.counts, casting="same_kind")
 
-    @property
-    def total(self) -> int:
-        return int(self.counts.sum(dtype=np.int64))
+    def fill(self, places: NDArray[Any], counts: NDArray[Any]) -> None:
+        """Put back what was kept of one like this."""
+        self._make_room(int(counts.sum(dtype=np.int64)))
+        self.counts[places] = counts
+
+    def _make_room(self, more: int) -> None:
+        """For a total that is so much larger, all of which may be in one bin."""
+        self.total += more
+        if self.total >> (8 * self.counts.itemsize - 1):
+            self.counts = self.counts.astype(np.min_scalar_type(-self.total - 1))
 
     @property
     def centres(self) -> NDArray[Any]:
@@ -112,12 +118,6 @@ class Histogram:
         merged = np.zeros_like(self.counts)
         np.add.at(merged, pairs - self.first, self.counts)
         self.counts = merged
-
-
-def widened(counts: NDArray[Any], most: int) -> NDArray[Any]:
-    """In a type that also holds ``most``."""
-    enough = np.min_scalar_type(-most - 1)
-    return counts.astype(np.promote_types(counts.dtype, enough), copy=False)
 
 
 @lru_cache(maxsize=256)

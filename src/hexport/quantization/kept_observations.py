@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from hexport.quantization.histogram import Histogram, widened
+from hexport.quantization.histogram import Histogram
 from hexport.storage import Store, key_of
 
 _FILE = "histograms.npz"
@@ -74,6 +74,5 @@ def _read(path: Path) -> Histograms:
             histogram = found[str(name)] = Histogram()
             histogram.low, histogram.high, histogram.width = float(low), float(high), float(width)
             histogram.first, histogram.infinite = int(first), bool(infinite)
-            histogram.counts = widened(histogram.counts, int(counts.sum(dtype=np.int64)))
-            histogram.counts[places] = counts
+            histogram.fill(places, counts)
     return found

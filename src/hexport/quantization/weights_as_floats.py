@@ -26,12 +26,7 @@ def weights_as_floats(model: ir.Model) -> Iterator[None]:
     alike = list(_alike(model).values())
     removed = {node for same in alike for node in same}
     order = list(model.graph)
-    readers = [
-        (user, index, value)
-        for node in removed
-        for (value,) in [node.outputs]
-        for user, index in value.uses()
-    ]
+    readers = [(user, index, node.outputs[0]) for node in removed for user, index in node.outputs[0].uses()]
     floats = [_dequantised(same[0]) for same in alike]
     for same, one in zip(alike, floats, strict=True):
         model.graph.register_initializer(one)
@@ -59,7 +54,7 @@ def _alike(model: ir.Model) -> dict[_Constant, list[ir.Node]]:
         if node.op_type != "DequantizeLinear" or node.outputs[0].is_graph_output():
             continue
         arrays = [constant(value) for value in node.inputs]
-        # Without a zero point, and in blocks: not what hexport writes, and few.
+        # In blocks, or without a zero point, it is left to onnxruntime.
         if len(arrays) != 3 or any(array is None for array in arrays) or "block_size" in node.attributes:
             continue
         (_, scale, zero), integers = arrays, node.inputs[0]

@@ -1,7 +1,8 @@
 """Nodes and constants that nothing reads go.
 
 onnx-ir's own pass also takes optional outputs, and for those it has ONNX load the schemas of all operators,
-7 MB; and where QuantizeLinear and DequantizeLinear make such an output, the NPU needs them all the same.
+7 MB; and where QuantizeLinear and DequantizeLinear make such an output, the NPU would leave the whole node in
+float without them.
 """
 
 from __future__ import annotations
