@@ -1,7 +1,7 @@
 """Running the float model on calibration data and looking at every tensor, in memory that stays flat.
 
-A part of the tensors is exposed at a time, so that one run gives back 56 MB, or a quarter of all that there is
-if that is more; of every array only the histogram is kept.
+A part of the tensors is exposed at a time, so that one run gives back 56 MB, or a quarter of all that there
+is if that is more; of every array only the histogram is kept.
 """
 
 from __future__ import annotations
