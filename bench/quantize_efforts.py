@@ -30,6 +30,8 @@ def compare_efforts(
     """Measure every model at 8 samples beside min-max, those to look at ``thoroughly`` also at 512 samples
     and beside the other methods; print the table, write the JSON."""
     costs: Costs = {}
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
     for name in names:
         with tempfile.TemporaryDirectory(prefix="hexport-bench-") as temporary:
             prepared = (kept or Path(temporary)) / f"{name}.onnx"

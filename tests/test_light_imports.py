@@ -81,3 +81,27 @@ def test_all_of_onnxscript_is_there(code: str, printed: str) -> None:
 def test_importing_onnx_waits_for_who_needs_it() -> None:
     code = _FIRST.replace("import onnx_ir as ir; ", "") + "import hexport.building.verb; "
     assert _printed(code + "print([m for m in ('onnx', 'onnx_ir') if m in sys.modules])") == "[]"
+
+
+_GATHERED = (
+    "import gc; from hexport.cli.model_options import build_parts; {before}\n"
+    "with build_parts('quantize'):\n    import onnx_ir; inside = gc.isenabled()\n"
+    "print(inside, gc.isenabled(), gc.get_freeze_count() > 10000)"
+)
+
+
+def test_the_collector_passes_over_what_was_imported() -> None:
+    assert _printed(_GATHERED.format(before="")) == "False True True"
+
+
+def test_the_collector_of_a_program_that_has_them_already_is_left_alone() -> None:
+    assert _printed(_GATHERED.format(before="import onnx_ir")) == "True True False"
+
+
+def test_counting_what_tensors_hold_does_not_import_another_generator() -> None:
+    code = (
+        "import sys; import numpy as np; from hexport.quantization.histogram import Histogram; "
+        "seen = Histogram(); seen.add(np.zeros(100_000, np.float32)); "
+        "print(seen.total, 'numpy.random' in sys.modules)"
+    )
+    assert _printed(code) == "98304 False"

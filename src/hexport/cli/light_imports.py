@@ -7,6 +7,7 @@ rewriter does without, is 60 modules and 7 MB. The first who uses one of them ha
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -121,6 +122,21 @@ def import_lightly() -> None:
     if "onnx" in sys.modules or _SYMPY in sys.modules or any(isinstance(f, _Finder) for f in sys.meta_path):
         return
     sys.meta_path.insert(0, _Finder())
+
+
+@contextmanager
+def without_collecting() -> Iterator[None]:
+    """Imports leave no garbage, and what they leave stays: the collector need not look, now or later."""
+    # Whoever calls a command from a program of their own may have garbage, which must not stay.
+    first = "onnx_ir" not in sys.modules and gc.isenabled()
+    if first:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if first:
+            gc.freeze()
+            gc.enable()
 
 
 @contextmanager

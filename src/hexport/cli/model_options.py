@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hexport.cli.light_imports import import_lightly
+from hexport.cli.light_imports import import_lightly, without_collecting
 from hexport.cli.toolchain_option import toolchain_option
 from hexport.errors import MissingDependency
 
@@ -89,7 +89,8 @@ def build_parts(verb: str) -> Iterator[None]:
     if find_spec("onnx_ir") is None:
         raise _missing(verb, "onnx_ir")
     try:
-        yield
+        with without_collecting():
+            yield
     except ModuleNotFoundError as error:
         raise _missing(verb, error.name) from error
 

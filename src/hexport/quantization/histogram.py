@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import ceil, floor, log2
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -123,4 +124,6 @@ class Histogram:
 @lru_cache(maxsize=256)
 def _some_of(size: int, most: int) -> NDArray[np.int64]:
     """Places in an array of this size, the same every time."""
-    return np.random.default_rng(size).integers(size, size=most)
+    # Python's own generator: numpy's takes 3 MB when it is first used, and this may be its only use.
+    drawn = np.frombuffer(Random(size).randbytes(8 * most), "<u8")
+    return (drawn % np.uint64(size)).astype(np.int64)
