@@ -24,6 +24,11 @@ from hexport.rewrite.integers.affine_into_layer import (
     SubIntoLayer,
 )
 from hexport.rewrite.integers.batch_norm_to_conv import BatchNormToConv
+from hexport.rewrite.integers.bias_of_zeros import (
+    BiasOfZerosForConv,
+    BiasOfZerosForConvTranspose,
+    BiasOfZerosForGemm,
+)
 from hexport.rewrite.integers.conv_pads import ConvPads
 from hexport.rewrite.integers.div_to_mul import DivToMul
 from hexport.rewrite.integers.matmul_add_to_gemm import MatMulAddToGemm
@@ -34,6 +39,8 @@ from step_models import F, graph
 
 AFTER = (MulIntoLayer, DivIntoLayer, AddIntoLayer, SubIntoLayer, BatchNormIntoLayer)
 BEFORE = (AffineBeforeConv, AffineBeforeConvTranspose, AffineBeforeGemm, AffineBeforeMatMul)
+
+ZEROS = (BiasOfZerosForConv, BiasOfZerosForConvTranspose, BiasOfZerosForGemm)
 
 
 def random(*shape: int, seed: int = 5) -> np.ndarray:
@@ -242,3 +249,24 @@ def test_a_norm_as_convolution_is_exact_in_16_bits_on_the_htp() -> None:
     before = graph([1, 6, 8, 8], "r = Relu x", "y = BatchNormalization r g b mean var", **NORM)
     # With 8-bit weights: each channel's one weight is exact at the channel's own scale.
     assert gain(before, BatchNormToConv, scheme="16a8w") > 10
+
+
+@pytest.mark.parametrize(
+    ("shape", "step", "weight"),
+    [
+        ([1, 4, 5, 5], "y = Conv x w", random(6, 4, 3, 3)),
+        ([1, 4, 5, 5], "y = Conv x w group=4", random(8, 1, 3, 3)),
+        ([1, 4, 5, 5], "y = ConvTranspose x w group=2", random(4, 3, 2, 2)),
+        ([2, 4], "y = Gemm x w", random(4, 6)),
+        ([2, 4], "y = Gemm x w transB=1", random(6, 4)),
+    ],
+)
+def test_a_layer_without_a_bias_gets_one(shape: list[int], step: str, weight: np.ndarray) -> None:
+    (layer,) = [n for n in folded(graph(shape, step, w=weight), *ZEROS).graph.node if n.op_type != "Constant"]
+    assert len(layer.input) == 3
+    assert layer.op_type == step.split()[2]
+
+
+def test_a_bias_that_is_there_stays() -> None:
+    before = graph(IMAGE, "y = Conv x w b", w=KERNEL, b=random(6))
+    assert not rewritten(before, *(rule() for rule in ZEROS))[1]

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from hexport.building.stored_integers import ROUNDINGS_APART, is_stored, numbers, reach, reals
+from hexport.quantization.coarse_sums import CoarseSum, stored_sum
 from hexport.quantization.encoding import Encoding, QType
 from hexport.quantization.initializers import add_initializer
 from hexport.quantization.weights import bias_encoding
@@ -24,6 +25,8 @@ class Bias:
     node: ir.Node
     data: ir.Node
     weight: ir.Node
+    grain: int
+    """Of which the HTP takes multiples only."""
 
     def follow(self, other: ir.Node, graph: ir.Graph) -> bool:
         """Take the numbers of ``other``, whose weights the layer has; not if they are another bias."""
@@ -47,7 +50,9 @@ class Bias:
 
     def _write(self, real: np.ndarray, graph: ir.Graph) -> None:
         encoding = self.encoding
-        for index, array in enumerate((encoding.integers(real), encoding.scale)):
+        # What it makes up for is in the numbers already, but rounding may have put it beside a multiple.
+        integers = CoarseSum(self.grain, np.zeros(())).made_up(encoding.integers(real))
+        for index, array in enumerate((integers, encoding.scale)):
             fresh = add_initializer(graph, f"{self.node.name}_of_all", ir.tensor(array))
             self.node.replace_input_with(index, fresh)
 
@@ -70,7 +75,8 @@ def bias_of(layer: ir.Node) -> Bias | None:
     if len(found) < 3 or not is_stored(found[2], 0) or numbers(found[0], 1).size != 1:
         return None
     data, weight, node = found
-    bias = Bias(node, data, weight)
+    cut = stored_sum(layer)
+    bias = Bias(node, data, weight, 1 if cut is None else cut.grain)
     stored, scale, expected = node.inputs[0], numbers(node, 1), bias.encoding.scale
     follows = scale.shape == expected.shape and np.allclose(scale, expected, rtol=1e-5, atol=0.0)
     return bias if follows and stored is not None and stored.dtype == ir.DataType.INT32 else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from hexport.model.axes import along
+
 ROUNDINGS_APART = 2.0
 """Steps, on the whole: so far two roundings of the same weights lie from each other."""
 
@@ -21,8 +23,7 @@ def reals(node: ir.Node) -> np.ndarray | None:
     if block:
         scale, zero = (np.repeat(array, block, axis) for array in (scale, zero))
     elif scale.ndim == 1:
-        shape = [1] * integers.ndim
-        shape[axis] = -1
+        shape = along(axis, integers.ndim)
         scale, zero = scale.reshape(shape), zero.reshape(shape)
     found: np.ndarray = (integers - zero) * scale
     return found

@@ -19,6 +19,7 @@ import onnx_ir as ir
 from hexport import facts
 from hexport.quantization.absorbing import absorb
 from hexport.quantization.activations import Activations, encode_constant
+from hexport.quantization.coarse_sums import coarse_sum
 from hexport.quantization.encoding import Encoding, Floats, QType
 from hexport.quantization.initializers import add_initializer
 from hexport.quantization.plan import Plan
@@ -165,7 +166,12 @@ class _Emitter:
         weight = layer.encoding if layer is not None else self._encoding_of(factor)
         if weight is None:
             return
-        integers, encoding = bias_integers(bias.reshape(-1), weight, self._scale_of(data))
+        read = self._encoding_of(data)
+        assert read is not None, data.name
+        integers, encoding = bias_integers(bias.reshape(-1), weight, float(read.scale))
+        if layer is not None:
+            cut = coarse_sum(node, read.type, read.zero_point, layer.encoding.type, layer.integers)
+            integers = cut.made_up(integers)
         name = f"{node.name}_bias"
         stored = self._initializer(name, ir.tensor(integers.astype(np.int32)))
         dequantize = self._node("DequantizeLinear", stored, encoding, name)
@@ -242,21 +248,19 @@ class _Emitter:
         self.taken.add(name)
         return name
 
-    def _scale_of(self, value: ir.Value) -> float:
-        encoding = self._encoding_of(value)
-        assert encoding is not None, value.name
-        return float(encoding.scale)
-
     def _encoding_of(self, value: ir.Value) -> Encoding | None:
         """How the DQ that makes ``value`` reads it."""
         node = value.producer()
         if node is None or node.op_type != "DequantizeLinear":
             return None
-        integers, scale = node.inputs[0], constant(node.inputs[1])
+        integers, scale, zero = node.inputs[0], constant(node.inputs[1]), constant(node.inputs[2])
         assert integers is not None
         assert scale is not None
-        type_ = next(t for t in QType if t.dtype == integers.dtype)
-        return Encoding(type_, scale.astype(np.float32))
+        assert zero is not None
+        type_ = QType.of(integers.dtype)
+        assert type_ is not None
+        # Only weights have several, and theirs are 0.
+        return Encoding(type_, scale.astype(np.float32), int(zero.reshape(-1)[0]))
 
 
 def reading_type(node: ir.Node, role: Role, type_: QType, arch: int) -> QType:

@@ -19,10 +19,12 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from hexport.model.axes import along
 from hexport.model.reference import cpu_session
 from hexport.quantization.initializers import add_initializer
 from hexport.quantization.observing import Sample, chunks, exposed_session
 from hexport.quantization.weights import Layer, LayerIntegers
+from hexport.quantization.weights_as_floats import weights_as_floats
 
 Means = Mapping[str, NDArray[Any]]
 """Of every layer, [sample, channel]."""
@@ -118,7 +120,9 @@ class _Bench:
 
         self._layers, self._samples = layers, samples
         path = folder / "corrections.onnx"
-        ir.save(_with_corrections(model, layers), path)
+        copy = _with_corrections(model, layers)
+        with weights_as_floats(copy):
+            ir.save(copy, path)
         self._session = cpu_session(path, optimize=False)
         path.unlink()
         self._options = ort.RunOptions()
@@ -157,8 +161,7 @@ def _with_corrections(model: ir.Model, layers: Mapping[str, Layer]) -> ir.Model:
 def _add_correction(graph: ir.Graph, node: ir.Node, layer: Layer) -> ir.Value:
     value, name = node.outputs[0], _input(layer.name)
     rank = len(layer.node.outputs[0].shape or ())
-    shape = [1] * rank
-    shape[_channel_axis(layer, rank)] = -1
+    shape = along(_channel_axis(layer, rank), rank)
     given = ir.val(name, ir.DataType.FLOAT, [None])
     graph.inputs.append(given)
     wanted = add_initializer(graph, f"{name}_shape", ir.tensor(np.array(shape, np.int64)))

@@ -10,6 +10,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from hexport.model.axes import along
+
 Floats = NDArray[Any]
 Integers = NDArray[Any]
 
@@ -26,6 +28,11 @@ class QType(Enum):
     S16 = (ir.DataType.INT16, -32768, 32767)
     S4 = (ir.DataType.INT4, -8, 7)
     S32 = (ir.DataType.INT32, -(2**31), 2**31 - 1)
+
+    @staticmethod
+    def of(dtype: ir.DataType | None) -> QType | None:
+        """The type that is stored so."""
+        return next((type_ for type_ in QType if type_.dtype == dtype), None)
 
     @property
     def dtype(self) -> ir.DataType:
@@ -102,9 +109,7 @@ class Encoding:
         if self.block:
             wide = np.repeat(self.scale, self.block, axis=self.axis)
             return np.take(wide, range(values.shape[self.axis]), axis=self.axis)
-        shape = [1] * values.ndim
-        shape[self.axis] = -1
-        return self.scale.reshape(shape)
+        return self.scale.reshape(along(self.axis, values.ndim))
 
 
 def asymmetric(low: float, high: float, type_: QType) -> Encoding:

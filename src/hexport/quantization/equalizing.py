@@ -18,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from hexport.model.axes import along
 from hexport.model.reference import cpu_session
 from hexport.observe.comparing import compare
 from hexport.quantization.channel_groups import Group, groups_of, is_depthwise
@@ -137,13 +138,13 @@ def _apply(graph: ir.Graph, group: Group, factors: Floats) -> None:
             split = weight.reshape(count, weight.shape[0] // count, weight.shape[1], -1)
             scaled = (split * factors.reshape(count, 1, -1, 1)).reshape(weight.shape)
         else:
-            scaled = weight * _along(factors, place.rows, weight.ndim)
+            scaled = weight * factors.reshape(along(place.rows, weight.ndim))
         _replace(graph, node, 1, scaled)
     for node in group.shifts:
         rank, axis = len(node.outputs[0].shape or ()), group.axes[node.outputs[0]]
         for index, value in enumerate(node.inputs):
             if (array := constant(value)) is not None:
-                _replace(graph, node, index, array / _along(factors, axis, rank))
+                _replace(graph, node, index, array / factors.reshape(along(axis, rank)))
 
 
 def _divide(graph: ir.Graph, node: ir.Node, factors: Floats) -> None:
@@ -155,15 +156,9 @@ def _divide(graph: ir.Graph, node: ir.Node, factors: Floats) -> None:
             continue
         if place is not None and index == place.index:
             assert place.axis is not None
-            _replace(graph, node, index, array / _along(factors, place.axis, array.ndim))
+            _replace(graph, node, index, array / factors.reshape(along(place.axis, array.ndim)))
         else:
             _replace(graph, node, index, array / factors)
-
-
-def _along(factors: Floats, axis: int, rank: int) -> Floats:
-    shape = [1] * rank
-    shape[axis] = -1
-    return factors.reshape(shape)
 
 
 def _replace(graph: ir.Graph, node: ir.Node, index: int, array: NDArray[Any]) -> None:

@@ -54,6 +54,11 @@ def weight_of(node: ir.Node) -> Weight | None:
     """The node's constant weights, if it has any."""
     if len(node.inputs) < 2 or constant(node.inputs[1]) is None:
         return None
+    return weight_place(node)
+
+
+def weight_place(node: ir.Node) -> Weight | None:
+    """Where such a node has its weights, constant or not."""
     if node.op_type == "Conv":
         return Weight(1, axis=0, rows=1)
     if node.op_type == "ConvTranspose":

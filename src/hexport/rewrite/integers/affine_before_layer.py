@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from hexport.model.axes import along
 from hexport.rewrite.integers.affine import Affine, affine_of
 from hexport.rewrite.integers.layers import Layer, layer_of
 from hexport.rewrite.integers.readers import only_for
@@ -61,9 +62,7 @@ class AffineBeforeLayer(NodeRule):
         rank = len(fixed_shape(value) or ())
         shift = np.asarray(affine.offset / affine.factor, numpy_type(value))
         if shift.ndim:
-            shape = [1] * rank
-            shape[self._layer.axis] = -1
-            shift = shift.reshape(shape)
+            shift = shift.reshape(along(self._layer.axis, rank))
         moved = op.Add(value, array(op, shift))
         # Not inferred yet, and the next rule may ask.
         moved.dtype, moved.shape = value.dtype, value.shape

@@ -19,6 +19,11 @@ from hexport.rewrite.integers.affine_into_layer import (
     SubIntoLayer,
 )
 from hexport.rewrite.integers.batch_norm_to_conv import BatchNormToConv
+from hexport.rewrite.integers.bias_of_zeros import (
+    BiasOfZerosForConv,
+    BiasOfZerosForConvTranspose,
+    BiasOfZerosForGemm,
+)
 from hexport.rewrite.integers.conv_pads import ConvPads
 from hexport.rewrite.integers.div_to_mul import DivToMul
 from hexport.rewrite.integers.gelu_from_tanh import GeluFromTanh
@@ -58,6 +63,9 @@ INTEGER_RULES: tuple[type[Rule], ...] = (
     AffineBeforeMatMul,
     BatchNormToConv,
     DivToMul,
+    BiasOfZerosForConv,
+    BiasOfZerosForConvTranspose,
+    BiasOfZerosForGemm,
 )
 """In the order they are tried: whole operators are found before their parts go."""
 
