@@ -289,3 +289,28 @@ def test_a_folder_that_holds_something_else_stays(conv: Path, tmp_path: Path) ->
 
 def test_what_is_known_without_loading_its_room_is_what_the_room_says() -> None:
     assert set(SCHEMES) == set(plan.SCHEMES)
+
+
+def test_an_output_that_is_declared_wrongly_is_told_and_left_open(tmp_path: Path) -> None:
+    """As exporters write it that lost track of a shape; onnxruntime runs such a model, with a warning."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["all"]),
+        helper.make_node("Gather", ["all", "places"], ["wanted"]),
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Reshape", ["r", "wanted"], ["y"]),
+    ]
+    proto = small.model(
+        nodes,
+        [small.value("x", ["batch", 3, 16, 16])],
+        [small.value("y", [1, "n"])],
+        [small.constant("places", np.array([0, 1, 3, 2]))],
+    )
+    path = small.save(proto, tmp_path / "declared.onnx")
+    built = build(path, output=tmp_path / "pkg", targets=[TARGET], dims={"batch": 1})
+    assert built.met, built.shortfalls
+    assert any("declares y as 1×n and gives 1×3×16×16" in note for note in built.manifest.notes)
+    (tensor,) = open_package(tmp_path / "pkg").manifest.contract.outputs
+    assert tensor.dims is None
+    with hexport.load(tmp_path / "pkg", backend="simulator") as session:
+        x = np.random.default_rng(0).normal(size=(1, 3, 16, 16)).astype(np.float32)
+        np.testing.assert_allclose(session.run({"x": x})["y"], np.maximum(x, 0), atol=5e-3)

@@ -24,7 +24,8 @@ def layer(path: Path, input_scale: float, weights: np.ndarray, bias: np.ndarray)
     constants = {
         "x_scale": np.float32(input_scale), "x_zero": np.uint16(32768),
         "w": weights, "w_scale": SCALE, "w_zero": np.zeros(16, np.int8),
-        "b": 256 * np.rint(bias / product / 256).astype(np.int32), "b_scale": product, "b_zero": np.zeros(16, np.int32),
+        "b": 256 * np.rint(bias / product / 256).astype(np.int32),
+        "b_scale": product, "b_zero": np.zeros(16, np.int32),
     }  # fmt: skip
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "x_scale", "x_zero"], ["x_q"], name="x_q"),

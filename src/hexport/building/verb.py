@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexport.building.assembling import ForChip
+from hexport.building.declared import as_given
 from hexport.building.making import Making
 from hexport.building.order import take_order
 from hexport.building.outcome import Built
@@ -113,10 +114,12 @@ def build(
             verifier = Verifier(order, steps, contract, limits)
             found = [one for chip in chips for one in verifier.verify(chip, opened)]
         _refuse_changed(order.source, stamps)
+        contract, belied = as_given(contract, verifier.output_shapes)
         exact = [proof.sentence() for proof in proofs if not proof.padded]
         left_out = [] if with_source_models else _without_sources(chips)
         notes = [
             *order.notes,
+            *belied,
             *exact,
             *making.notes,
             *verifier.remarks,
