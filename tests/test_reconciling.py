@@ -33,10 +33,14 @@ class FaultyNpu:
     ) -> None:
         self.faults, self.npu_db, self.error = faults, npu_db, error
         self.target, self.executor = facts.find_target(TARGET), None
+        self.samples: list[Any] = [{}]
         self.runs = 0
 
     def on_cpu(self, *models: ir.Model) -> list[Any]:
         return [SimpleNamespace(lowest_db=CPU_DB) for _ in models]
+
+    def others(self, _: int) -> tuple[list[Any], list[Any]]:
+        return [], []
 
     def on_npu(self, model: ir.Model, samples: int) -> tuple[None, Any, None]:
         assert samples == 1

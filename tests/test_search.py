@@ -11,6 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from hexport import facts
+from hexport.backend.failures import RunFailed
 from hexport.quantization.candidates import EFFORTS, Candidate
 from hexport.quantization.judging import Judge
 from hexport.quantization.plan import FLOAT, SCHEMES, Precision, plan_for
@@ -121,3 +122,55 @@ def test_what_the_npu_misreads_becomes_float_as_far_as_there_is_room(
     assert (found.plan.precisions["conv"].activation is None) == cured
     assert found.sqnr_db == (CPU_DB if cured else npu_db)
     assert any("too much of the model" in line for line in said) != cured
+
+
+class WideJudge:
+    """A judge who has other samples, on which the NPU gives ``wide_db``, or fails."""
+
+    def __init__(self, wide_db: float | None) -> None:
+        self.wide_db, self.asked = wide_db, 0
+
+    def others(self, count: int) -> tuple[list[Any], list[Any]]:
+        return [{}] * count, [{}] * count
+
+    def widely_on_npu(self, _: ir.Model, samples: int, others: int) -> tuple[Any, int]:
+        self.asked += 1
+        if self.wide_db is None:
+            raise RunFailed("it died", why="of many samples")
+        return SimpleNamespace(lowest_db=self.wide_db), samples + others
+
+
+@pytest.mark.parametrize(
+    ("held_db", "wide_db", "asked", "enough"),
+    [
+        (24.0, 21.0, True, True),
+        (24.0, 16.1, True, True),
+        (24.0, 15.9, True, False),
+        (19.0, 30.0, True, False),
+        (15.0, 30.0, False, False),
+    ],
+    ids=["better than asked", "a little worse than unseen ones may be", "too bad", "short before", "far off"],
+)
+def test_what_seems_enough_is_tried_on_other_samples(
+    tmp_path: Path, held_db: float, wide_db: float, asked: bool, enough: bool
+) -> None:
+    shop = workshop(cnn(), tmp_path)
+    search, judge = searching(shop), WideJudge(wide_db)
+    search.judge = cast(Judge, judge)
+    figure = cast(Any, SimpleNamespace(lowest_db=held_db))
+    start = replace(candidate(shop, "8a8w"), cpu=figure, npu=figure, npu_samples=2)
+    found = search._widely(start)
+    assert bool(judge.asked) == asked
+    assert found.npu_samples == (14 if asked else 2)
+    assert search.is_enough(found) == enough
+    assert found.sqnr_db == (wide_db if asked else held_db)
+
+
+def test_a_failure_on_other_samples_is_one(tmp_path: Path) -> None:
+    shop = workshop(cnn(), tmp_path)
+    search = searching(shop)
+    search.judge = cast(Judge, WideJudge(None))
+    figure = cast(Any, SimpleNamespace(lowest_db=40.0))
+    found = search._widely(replace(candidate(shop, "8a8w"), cpu=figure, npu=figure))
+    assert "it died" in found.failure
+    assert not search.is_enough(found)

@@ -34,7 +34,7 @@ class Effort:
     @property
     def most_steps(self) -> int:
         """Candidates that one scheme may take."""
-        return len(self.recipes) + 2 * self.promotions + 2
+        return len(self.recipes) + 2 * self.promotions + 3
 
 
 EFFORTS: Mapping[str, Effort] = {
@@ -103,6 +103,10 @@ class Candidate:
     cpu: Comparison
     verdict: Verdict | None = None
     npu: Comparison | None = None
+    npu_samples: int = 0
+    """How many it was measured on there."""
+    held_db: float | None = None
+    """On the NPU, of those among them that nothing was fitted to; None: of all."""
     drop: float | None = None
     """How much the user's metric loses on the NPU."""
     failure: str = ""
@@ -113,6 +117,13 @@ class Candidate:
         if self.failure:
             return -inf
         return (self.npu or self.cpu).lowest_db
+
+    def reaches(self, goal_db: float, allowance_db: float) -> bool:
+        """Whether unseen samples come to the goal, and those that it was fitted to nearly."""
+        if self.failure:
+            return False
+        unseen = self.sqnr_db if self.held_db is None else self.held_db
+        return unseen >= goal_db and self.sqnr_db >= goal_db - allowance_db
 
 
 @dataclass(frozen=True)

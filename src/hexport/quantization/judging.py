@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Metric = Callable[["Sequence[Outputs]", Sequence[Sample]], float]
 """From the outputs and the inputs of all samples."""
+Samples = tuple["Sequence[Sample]", "Sequence[Outputs]"]
 
 
 def compare_on_cpu(path: Path, samples: Sequence[Sample], reference: Sequence[Outputs]) -> Comparison:
@@ -54,6 +55,9 @@ class Judge:
     metric: Metric | None = None
     """The user's own measure of results, the larger the better."""
     executor: Executor | None = None
+    find_others: Callable[[int], Samples] = lambda _: ([], [])
+    """So many samples that candidates are fitted to, and what the float model gives for them."""
+    _others: Samples | None = None
     _saved: int = field(default=0)
 
     def _new_path(self) -> Path:
@@ -86,6 +90,18 @@ class Judge:
             return run_on_htp(path, samples, self.target, limits=self.limits).outputs
         finally:
             path.unlink()
+
+    def others(self, count: int) -> Samples:
+        """Found once, when they are asked for."""
+        if self._others is None:
+            self._others = self.find_others(count)
+        return self._others
+
+    def widely_on_npu(self, model: ir.Model, samples: int, others: int) -> tuple[Comparison, int]:
+        """On those samples, and on others that it was fitted to; and on how many."""
+        more, given = self.others(others)
+        chosen, reference = [*self.samples[:samples], *more], [*self.reference[:samples], *given]
+        return compare(reference, self.outputs_on_npu(model, chosen)), len(chosen)
 
     def on_npu(self, model: ir.Model, samples: int) -> tuple[Verdict, Comparison, float | None]:
         """The truth, from the NPU's own arithmetic; seconds to minutes a sample."""

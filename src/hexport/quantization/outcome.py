@@ -76,6 +76,7 @@ class Quantization:
             "metric_drop": self.best.drop,
             "max_drop": self.most_drop,
             "sqnr_db": finite(self.best.sqnr_db),
+            "npu_samples": self.best.npu_samples,
             "sqnr_cpu_db": finite(self.best.cpu.lowest_db),
             "outputs": {o.name: finite(o.lowest_db) for o in (npu or self.best.cpu).outputs},
             "chosen": self.best.label,

@@ -21,13 +21,13 @@ from hexport.quantization.candidates import EFFORTS, Candidate, Effort, Trial, r
 from hexport.quantization.data import CalibrationData
 from hexport.quantization.fitting_model import fit_for_integers
 from hexport.quantization.holding_out import Part, too_few
-from hexport.quantization.judging import Judge, Metric
+from hexport.quantization.judging import Judge, Metric, Samples
 from hexport.quantization.layers_on_npu import layers_on_npu
 from hexport.quantization.metric import find_metric
 from hexport.quantization.outcome import Quantization, decisions, float_nodes, mac_shares
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan
 from hexport.quantization.readying import Ready, Sizes, get_ready
-from hexport.quantization.search import FLOAT_SHARE, Search
+from hexport.quantization.search import FLOAT_SHARE, UNSEEN_DB, Search
 from hexport.quantization.strategy import find_best
 from hexport.quantization.wishes import Wishes, read_wishes
 from hexport.quantization.workshop import Workshop
@@ -41,9 +41,6 @@ from hexport.whole_file import refuse_missing_folder, whole_or_absent
 GOALS = {"8a8w": 20.0, "16a8w": 30.0, "16a16w": 40.0, "16a4w": 15.0, "16a4w_block": 15.0, "auto": 30.0}
 """Where the search ends when the user asks for nothing: what is reachable and mostly enough."""
 _FIRST_OPSET_OF_BLOCKS = 21
-_UNSEEN_DB = 4.0
-"""Above what is asked for: a few samples are judged, from where those come that it was fitted to, and others
-may be worse by that. EfficientNet-Lite0 loses 3.6 dB on photographs from elsewhere."""
 _JUDGES = 4
 """Samples that candidates are judged on, at most."""
 Say = Callable[[str], None]
@@ -92,7 +89,7 @@ def quantize(
             search = Search(
                 shop,
                 judge,
-                GOALS.get(scheme, 0.0) if min_sqnr is None else min_sqnr + _UNSEEN_DB,
+                GOALS.get(scheme, 0.0) if min_sqnr is None else min_sqnr + UNSEEN_DB,
                 replace(tries, recipes=recipes_named(wishes.recipe, tries.recipes)),
                 lambda plan: wishes.apply(shop.model, plan, soc.htp_arch),
                 say,
@@ -160,8 +157,13 @@ def _set_up(
     inputs, data = set(ready.graph.inputs), ready.data
     held_out = list(islice(Part(data, inputs, held=True), _JUDGES))
     reference = run_each(cpu_session(ready.path, hoard=False), held_out)
-    judge = Judge(soc, held_out, reference, folder, limits)
     fit = Part(data, inputs, held=False)
+
+    def find_others(count: int) -> Samples:
+        found = [] if too_few(data) else list(islice(fit, count))
+        return found, run_each(cpu_session(ready.path, hoard=False), found)
+
+    judge = Judge(soc, held_out, reference, folder, limits, find_others=find_others)
 
     def tell(done: int, passes_left: int) -> None:
         more = f", {passes_left} more passes" if passes_left else ""

@@ -50,6 +50,8 @@ def _rows(result: Quantization) -> list[tuple[str, str]]:
     comparison = best.npu or best.cpu
     worst = comparison.worst
     npu = "not measured" if best.npu is None else decibels(best.npu.lowest_db)
+    if best.npu_samples > 1:
+        npu += f" (worst of {best.npu_samples} samples)"
     rows = [
         ("scheme", f"{best.label}, {best.recipe}"),
         ("SQNR on NPU / CPU", f"{npu} / {decibels(best.cpu.lowest_db)}"),
