@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
@@ -13,6 +14,7 @@ import small_models as small
 from hexport.quantization import emitting, switches
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan, plan_for
 from hexport.quantization.switches import Harm, harms
+from hexport.quantization.weights_as_floats import weights_as_floats
 from hexport.quantization.workshop import Recipe, Workshop
 from quantised_graphs import ARCH, PLAIN, cnn, normal, quantised, transformer, workshop
 from rule_checks import cpu, random_feeds
@@ -34,9 +36,11 @@ def measured(shop: Workshop, plan: Plan, recipe: Recipe = PLAIN) -> list[Harm]:
 
 
 def noise(proto: onnx.ModelProto, result: onnx.ModelProto) -> np.ndarray:
-    """Noise over signal at each output, on the first sample."""
-    feeds = random_feeds(proto)
-    pairs = zip(cpu(proto, feeds), cpu(result, feeds), strict=True)
+    """Noise over signal at each output, on the first sample; biases are read as the HTP does."""
+    feeds, judged = random_feeds(proto), ir.from_proto(result)
+    with weights_as_floats(judged):
+        read = ir.to_proto(judged)
+    pairs = zip(cpu(proto, feeds), cpu(read, feeds), strict=True)
     return np.array(
         [np.sum((b - a.astype(np.float64)) ** 2) / np.sum(a.astype(np.float64) ** 2) for a, b in pairs]
     )

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from hexport.model.reference import cpu_session
 from hexport.quantization.activations import Activations, encode_constant
+from hexport.quantization.coarse_sums import coarse_sum
 from hexport.quantization.emitting import reading_type
 from hexport.quantization.encoding import Encoding, QType
 from hexport.quantization.initializers import add_initializer
@@ -27,7 +28,7 @@ from hexport.quantization.observing import Sample
 from hexport.quantization.plan import Plan
 from hexport.quantization.recurrences import places
 from hexport.quantization.roles import Role, role_of, weight_of
-from hexport.quantization.weights import LayerIntegers
+from hexport.quantization.weights import LayerIntegers, bias_integers
 from hexport.rewrite.values import constant, fixed_shape
 
 _SWITCH = "hexport_switches"
@@ -162,11 +163,15 @@ def _switchboard(
             continue
         switch = board.switch(node, numbers[str(node.name)])
         roles = [role_of(node, index) for index in range(len(node.inputs))]
+        data = _data_encoding(board, node, type_, activations)
         for index, role in enumerate(roles):
             value = node.inputs[index]
             if value is None or role is Role.PARAMETER:
                 continue
-            read = _switched(board, node, switch, value, role, type_, activations, weights, made)
+            if role is Role.BIAS:
+                read = _bias(board, node, switch, value, weights, data)
+            else:
+                read = _switched(board, node, switch, value, role, type_, activations, weights, made)
             if read is not None:
                 node.replace_input_with(index, read)
         for value in node.outputs:
@@ -189,9 +194,6 @@ def _switched(
     """What the node reads, rounded or not; None when the one that makes it has rounded it already."""
     if role is Role.WEIGHT:
         return board.choose(node, switch, board.weight(weights[str(node.name)]), value)
-    if role is Role.BIAS:
-        bias = _bias(board, node, value, weights)
-        return None if bias is None else board.choose(node, switch, bias, value)
     wanted = reading_type(node, role, type_, board.arch)
     if (array := constant(value)) is not None:
         encoding = encode_constant(array, wanted)
@@ -205,14 +207,34 @@ def _switched(
     return rounding.outputs[0]
 
 
-def _bias(
-    board: _Board, node: ir.Node, value: ir.Value, weights: Mapping[str, LayerIntegers]
-) -> ir.Value | None:
-    """As it was corrected for the rounded weights; the rounding of its own 32 bits harms nothing."""
-    layer, shape = weights.get(str(node.name)), fixed_shape(value)
-    if layer is None or layer.bias is None or layer.encoding.block or shape is None:
+def _data_encoding(board: _Board, node: ir.Node, type_: QType, activations: Activations) -> Encoding | None:
+    """How the node reads its first input; to be asked before that is replaced."""
+    value = node.inputs[0]
+    if value is None:
         return None
-    return board.constant(layer.bias if layer.bias.size != prod(shape) else layer.bias.reshape(shape))
+    if (array := constant(value)) is not None:
+        return encode_constant(array, type_)
+    name = board.names.get(value, str(value.name))
+    return activations.encoding(name, type_) if activations.knows(name) else None
+
+
+def _bias(
+    board: _Board,
+    node: ir.Node,
+    switch: ir.Value,
+    value: ir.Value,
+    weights: Mapping[str, LayerIntegers],
+    data: Encoding | None,
+) -> ir.Value | None:
+    """As it was corrected for the rounded weights, and as the HTP reads it."""
+    layer, shape = weights.get(str(node.name)), fixed_shape(value)
+    if layer is None or layer.bias is None or layer.encoding.block or shape is None or data is None:
+        return None
+    integers, encoding = bias_integers(layer.bias.reshape(-1), layer.encoding, float(data.scale))
+    cut = coarse_sum(node, data.type, data.zero_point, layer.encoding.type, layer.integers)
+    read = encoding.reals(cut.made_up(integers) - cut.lost)
+    on = board.constant(read if read.size != prod(shape) else read.reshape(shape))
+    return board.choose(node, switch, on, value)
 
 
 class _Board:
