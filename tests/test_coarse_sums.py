@@ -18,7 +18,7 @@ from hexport import facts
 from hexport.backend.running import run_on_cpu, run_on_htp
 from hexport.quantization.coarse_sums import CoarseSum, stored_sum
 from hexport.quantization.encoding import QType
-from hexport.quantization.weights_as_floats import weights_as_floats
+from hexport.quantization.htp_sums import htp_sums
 from quantised_graphs import cnn, quantised, workshop
 
 CHANNELS = 32
@@ -150,23 +150,36 @@ def test_biases_beside_16_bits_are_multiples_and_beside_8_bits_anything(tmp_path
     assert any(np.any(bias % 256) for bias in narrow.values())
 
 
-@pytest.mark.parametrize("zero", [0, 1255])
-def test_the_cpu_reads_a_bias_as_the_htp_does(tmp_path: Path, zero: int) -> None:
-    """What is left of the means is what the nearest multiple is off, and nothing of what is lost."""
-    cut = cut_of("depthwise", QType.S8, zero)
-    bias = cut.made_up(biases(QType.S8))
-    right, given = tmp_path / "right.onnx", tmp_path / "given.onnx"
-    small.save(layer("depthwise", QType.S8, zero, biases(QType.S8)), right)
-    stored = ir.from_proto(layer("depthwise", QType.S8, zero, bias))
-    with weights_as_floats(stored):
-        ir.save(stored, given)
-    samples = [{"x": inputs("depthwise", zero)}]
-    got, expected = (
-        np.asarray(run_on_cpu(path, samples, optimize=False).outputs[0]["y"], np.float64)
-        for path in (given, right)
-    )
-    shift = ((got - expected) / STEP).mean((0, 2, 3))
-    np.testing.assert_allclose(shift, bias - biases(QType.S8) - cut.lost, atol=FINE[QType.S8])
+@pytest.mark.parametrize(("kind", "type_", "zero", "target"), CASES)
+def test_the_cpu_cuts_sums_off_as_the_htp_does(
+    tmp_path: Path, kind: str, type_: QType, zero: int, target: str
+) -> None:
+    bias = cut_of(kind, type_, zero).made_up(biases(type_))
+    plain, cut = tmp_path / "plain.onnx", tmp_path / "cut.onnx"
+    small.save(layer(kind, type_, zero, bias), plain)
+    model = ir.load(plain)
+    before = ir.to_proto(model).SerializeToString()
+    with htp_sums(model):
+        ir.save(model, cut)
+    assert ir.to_proto(model).SerializeToString() == before, "afterwards it is as it was"
+    samples = [{"x": inputs(kind, zero)}]
+    got = np.asarray(run_on_htp(plain, samples, facts.find_target(target)).outputs[0]["y"], np.float64)
+    apart = [
+        np.abs(np.asarray(run_on_cpu(path, samples, optimize=False).outputs[0]["y"]) - got) / STEP
+        for path in (plain, cut)
+    ]
+    step = FINE[type_] * (1 if kind == "depthwise" else 4)
+    # One step of the result more or less, where the plain sum is half a grain too large.
+    assert np.mean(apart[0] > 1.5 * step) > 0.5
+    assert np.mean(apart[1] > 1.5 * step) < 0.02
+
+
+def test_grains_that_do_not_show_are_left_out(tmp_path: Path) -> None:
+    model = ir.from_proto(layer("depthwise", QType.S8, 0, biases(QType.S8)))
+    scale = model.graph.initializers["y_scale"]
+    scale.const_value = ir.tensor(np.float32(STEP * 256 * 5), name="y_scale")
+    with htp_sums(model):
+        assert "Floor" not in {node.op_type for node in model.graph}
 
 
 def test_what_is_computed_in_fp16_is_left_alone() -> None:

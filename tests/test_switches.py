@@ -12,9 +12,9 @@ from onnx import TensorProto, helper
 
 import small_models as small
 from hexport.quantization import emitting, switches
+from hexport.quantization.htp_sums import htp_sums
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan, plan_for
 from hexport.quantization.switches import Harm, harms
-from hexport.quantization.weights_as_floats import weights_as_floats
 from hexport.quantization.workshop import Recipe, Workshop
 from quantised_graphs import ARCH, PLAIN, cnn, normal, quantised, transformer, workshop
 from rule_checks import cpu, random_feeds
@@ -36,9 +36,9 @@ def measured(shop: Workshop, plan: Plan, recipe: Recipe = PLAIN) -> list[Harm]:
 
 
 def noise(proto: onnx.ModelProto, result: onnx.ModelProto) -> np.ndarray:
-    """Noise over signal at each output, on the first sample; biases are read as the HTP does."""
+    """Noise over signal at each output, on the first sample; sums are cut off as on the HTP."""
     feeds, judged = random_feeds(proto), ir.from_proto(result)
-    with weights_as_floats(judged):
+    with htp_sums(judged):
         read = ir.to_proto(judged)
     pairs = zip(cpu(proto, feeds), cpu(read, feeds), strict=True)
     return np.array(

@@ -14,14 +14,19 @@ A bias is therefore stored as a multiple, the nearest to itself and what the oth
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from hexport.facts.integer_ops import integer_rules
+from hexport.model.axes import along
 from hexport.quantization.encoding import Floats, Integers, QType
 from hexport.quantization.roles import weight_place
+
+_LEAST_SHOWN = 0.25
+"""Of a step: a grain that is smaller is lost in the rounding."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,56 @@ class CoarseSum:
     """1: nothing is left off."""
     lost: Floats
     """On the average, without the bias; one number for each channel, or for all."""
+    rank: int = 2
+    """Of the layer's results."""
+
+    def grains(self, bias: Integers, scale: Floats) -> Grains:
+        """In the numbers that are meant, for a bias that :meth:`made_up` gave and its scale."""
+        phase = ((self.grain - 1) / 2 - self.lost) / self.grain
+        exact = np.asarray(scale, np.float64)
+        return Grains(exact * (self.grain if self.grain > 1 else 0), phase, bias * exact, self.rank)
 
     def made_up(self, bias: Integers) -> Integers:
         """The multiple of the grain that gives what was meant by ``bias``."""
         exact = np.rint((bias + self.lost) / self.grain) * self.grain
         whole: Integers = np.clip(exact, QType.S32.low, QType.S32.high - self.grain + 1).astype(bias.dtype)
         return whole
+
+
+@dataclass(frozen=True)
+class Grains:
+    """What results are on the HTP: ⌊(y − bias) / size + phase⌋ · size + bias, channel by channel."""
+
+    size: Floats
+    """0: nothing is left off."""
+    phase: Floats
+    bias: Floats
+    """As it is stored, so that it is whole grains."""
+    rank: int
+    """Of the results, whose channels are along axis 1."""
+
+    def shows(self, step: float) -> bool:
+        """Whether it can be seen in results of this step."""
+        return float(np.max(self.size, initial=0)) > _LEAST_SHOWN * step
+
+    def nodes(self, value: ir.Value, constant: Callable[[Floats], ir.Value]) -> list[ir.Node]:
+        """That as a chain of operators on ``value``, the result of a Conv, ConvTranspose or Gemm."""
+        size, phase, bias = (
+            np.broadcast_to(part, self.bias.shape).reshape(along(1, self.rank))
+            for part in (self.size, self.phase, self.bias)
+        )
+        steps: list[tuple[str, list[Floats]]] = [
+            ("Mul", [1 / size]),
+            ("Add", [phase - bias / size]),
+            ("Floor", []),
+            ("Mul", [size]),
+            ("Add", [bias]),
+        ]
+        found: list[ir.Node] = []
+        for op, operands in steps:
+            before = found[-1].outputs[0] if found else value
+            found.append(ir.node(op, [before, *(constant(array.astype(np.float32)) for array in operands)]))
+        return found
 
 
 def coarse_sum(layer: ir.Node, data: QType, zero_point: int, weight: QType, integers: Integers) -> CoarseSum:
@@ -50,7 +99,7 @@ def coarse_sum(layer: ir.Node, data: QType, zero_point: int, weight: QType, inte
         others = tuple(axis for axis in range(integers.ndim) if axis != place.axis)
         shift = -zero_point * integers.sum(axis=others, dtype=np.int64)
         lost = lost - (np.rint(shift / grain) * grain - shift)
-    return CoarseSum(grain, lost)
+    return CoarseSum(grain, lost, integers.ndim)
 
 
 def stored_sum(layer: ir.Node) -> CoarseSum | None:

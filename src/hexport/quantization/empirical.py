@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from hexport.model.axes import along
 from hexport.model.reference import cpu_session
+from hexport.quantization.htp_sums import htp_sums
 from hexport.quantization.initializers import add_initializer
 from hexport.quantization.observing import Sample, chunks, exposed_session
 from hexport.quantization.weights import Layer, LayerIntegers
@@ -121,7 +122,7 @@ class _Bench:
         self._layers, self._samples = layers, samples
         path = folder / "corrections.onnx"
         copy = _with_corrections(model, layers)
-        with weights_as_floats(copy):
+        with htp_sums(copy), weights_as_floats(copy):
             ir.save(copy, path)
         self._session = cpu_session(path, optimize=False)
         path.unlink()

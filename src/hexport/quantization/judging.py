@@ -16,6 +16,7 @@ from hexport.model.free_memory import hand_back
 from hexport.model.reference import cpu_session, run_each
 from hexport.model.weights_beside import remove_with_weights, save_with_weights_beside
 from hexport.observe.comparing import Comparison, compare
+from hexport.quantization.htp_sums import htp_sums
 from hexport.quantization.observing import Sample
 from hexport.quantization.weights_as_floats import weights_as_floats
 from hexport.toolchain import Limits
@@ -36,7 +37,7 @@ def compare_on_cpu(path: Path, samples: Sequence[Sample], reference: Sequence[Ou
 
 
 def _save_for_cpu(model: ir.Model, path: Path) -> None:
-    with weights_as_floats(model):
+    with htp_sums(model), weights_as_floats(model):
         save_with_weights_beside(model, path)
     # The session needs room, and this process has some that it does not use.
     hand_back()

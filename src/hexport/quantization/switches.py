@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hexport.model.reference import cpu_session
 from hexport.quantization.activations import Activations, encode_constant
-from hexport.quantization.coarse_sums import coarse_sum
+from hexport.quantization.coarse_sums import Grains, coarse_sum
 from hexport.quantization.emitting import reading_type
 from hexport.quantization.encoding import Encoding, QType
 from hexport.quantization.initializers import add_initializer
@@ -164,19 +164,22 @@ def _switchboard(
         switch = board.switch(node, numbers[str(node.name)])
         roles = [role_of(node, index) for index in range(len(node.inputs))]
         data = _data_encoding(board, node, type_, activations)
+        grains = _grains(node, weights, data)
         for index, role in enumerate(roles):
             value = node.inputs[index]
             if value is None or role is Role.PARAMETER:
                 continue
             if role is Role.BIAS:
-                read = _bias(board, node, switch, value, weights, data)
+                read = _bias(board, node, switch, value, grains)
             else:
                 read = _switched(board, node, switch, value, role, type_, activations, weights, made)
             if read is not None:
                 node.replace_input_with(index, read)
         for value in node.outputs:
             if value.dtype == ir.DataType.FLOAT and activations.knows(str(value.name)):
-                board.choose_after(node, switch, value, activations.encoding(str(value.name), type_))
+                encoding = activations.encoding(str(value.name), type_)
+                shown = grains is not None and grains.shows(float(encoding.scale))
+                board.choose_after(node, switch, value, encoding, grains if shown else None)
     return copy
 
 
@@ -218,22 +221,24 @@ def _data_encoding(board: _Board, node: ir.Node, type_: QType, activations: Acti
     return activations.encoding(name, type_) if activations.knows(name) else None
 
 
-def _bias(
-    board: _Board,
-    node: ir.Node,
-    switch: ir.Value,
-    value: ir.Value,
-    weights: Mapping[str, LayerIntegers],
-    data: Encoding | None,
-) -> ir.Value | None:
-    """As it was corrected for the rounded weights, and as the HTP reads it."""
-    layer, shape = weights.get(str(node.name)), fixed_shape(value)
-    if layer is None or layer.bias is None or layer.encoding.block or shape is None or data is None:
+def _grains(node: ir.Node, weights: Mapping[str, LayerIntegers], data: Encoding | None) -> Grains | None:
+    """What the HTP makes of a layer's sum and of its bias, as that was corrected for the rounded weights."""
+    layer = weights.get(str(node.name))
+    if layer is None or layer.bias is None or layer.encoding.block or data is None:
         return None
     integers, encoding = bias_integers(layer.bias.reshape(-1), layer.encoding, float(data.scale))
     cut = coarse_sum(node, data.type, data.zero_point, layer.encoding.type, layer.integers)
-    read = encoding.reals(cut.made_up(integers) - cut.lost)
-    on = board.constant(read if read.size != prod(shape) else read.reshape(shape))
+    return cut.grains(cut.made_up(integers), encoding.scale)
+
+
+def _bias(
+    board: _Board, node: ir.Node, switch: ir.Value, value: ir.Value, grains: Grains | None
+) -> ir.Value | None:
+    shape = fixed_shape(value)
+    if grains is None or shape is None:
+        return None
+    stored = grains.bias.astype(np.float32)
+    on = board.constant(stored if stored.size != prod(shape) else stored.reshape(shape))
     return board.choose(node, switch, on, value)
 
 
@@ -269,9 +274,12 @@ class _Board:
             self._taken[number] = gather.outputs[0]
         return self._taken[number]
 
-    def rounding(self, switch: ir.Value, value: ir.Value, encoding: Encoding) -> ir.Node:
+    def rounding(
+        self, switch: ir.Value, value: ir.Value, encoding: Encoding, grains: Grains | None = None
+    ) -> ir.Node:
         """An If: what is switched off costs no more than a copy."""
-        on = self._fake(value, encoding)
+        cut = [] if grains is None else self._named(grains.nodes(value, self.constant))
+        on = cut + self._fake(cut[-1].outputs[0] if cut else value, encoding)
         off = ir.node("Identity", [value])
         branches = {}
         for name, nodes in (("then_branch", on), ("else_branch", [off])):
@@ -292,9 +300,11 @@ class _Board:
         self.graph.insert_before(node, where)
         return where.outputs[0]
 
-    def choose_after(self, node: ir.Node, switch: ir.Value, value: ir.Value, encoding: Encoding) -> None:
+    def choose_after(
+        self, node: ir.Node, switch: ir.Value, value: ir.Value, encoding: Encoding, grains: Grains | None
+    ) -> None:
         users = list(value.uses())
-        rounding = self.rounding(switch, value, encoding)
+        rounding = self.rounding(switch, value, encoding, grains)
         result, name = rounding.outputs[0], value.name
         self.graph.insert_after(node, rounding)
         for user, index in users:
@@ -315,6 +325,9 @@ class _Board:
         bounds = [self.constant(np.array(bound, np.float32)) for bound in (low, high)]
         nodes.append(ir.node("Clip", [nodes[-1].outputs[0], *bounds]))
         nodes.append(ir.node("Mul", [nodes[-1].outputs[0], scale]))
+        return self._named(nodes)
+
+    def _named(self, nodes: list[ir.Node]) -> list[ir.Node]:
         for made in nodes:
             self._count += 1
             made.outputs[0].name = f"hexport_fake_{self._count}"

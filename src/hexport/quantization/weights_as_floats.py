@@ -1,8 +1,5 @@
 """Constants of a quantised model as floats, for the CPU, instead of a DequantizeLinear for each reader.
 
-A bias is what the HTP makes of it: it has what the sum beside it loses there (``coarse_sums.py``), which it
-does not lose here.
-
 onnxruntime's CPU dequantises all of them at every run, before anything else, and makes one for each reader
 again of one that is shared. The steps of an unrolled recurrence then hold the same matrix hundreds of times
 over: 2 GB for a model of 25 MB.
@@ -12,26 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from hexport.model.axes import along
-from hexport.quantization.coarse_sums import stored_sum
-from hexport.quantization.encoding import Floats
 from hexport.rewrite.values import constant
 
-_BIAS = 2
-_LAYERS = ("Conv", "ConvTranspose", "Gemm")
 _Constant = tuple[ir.Value, bytes, bytes, int]
 """The integers, their scale and zero point, and the axis that these go along."""
 
 
 @contextmanager
 def weights_as_floats(model: ir.Model) -> Iterator[None]:
-    """Change the model, with the HTP's results as far as sums go; after the block it is as it was."""
+    """Change the model, with the same results; after the block it is as it was."""
     alike = list(_alike(model).values())
     removed = {node for same in alike for node in same}
     order = list(model.graph)
@@ -80,22 +72,16 @@ def _dequantised(node: ir.Node) -> ir.Value:
     integers, output = node.inputs[0], node.outputs[0]
     assert integers is not None
     assert integers.shape is not None
-    name, lost = f"{output.name}_dequantised", _lost_beside(output)
+    name = f"{output.name}_dequantised"
     tensor = ir.LazyTensor(
-        lambda: ir.Tensor(_reals(node, lost)), dtype=ir.DataType.FLOAT, shape=integers.shape, name=name
+        lambda: ir.Tensor(_reals(node)), dtype=ir.DataType.FLOAT, shape=integers.shape, name=name
     )
     return ir.Value(
         name=name, type=ir.TensorType(ir.DataType.FLOAT), shape=integers.shape, const_value=tensor
     )
 
 
-def _lost_beside(value: ir.Value) -> Floats | None:
-    """What the HTP leaves off the sum that this is the bias of."""
-    found = [stored_sum(user) for user, index in value.uses() if index == _BIAS and user.op_type in _LAYERS]
-    return found[0].lost if len(found) == 1 and found[0] is not None else None
-
-
-def _reals(node: ir.Node, lost: Floats | None) -> NDArray[np.float32]:
+def _reals(node: ir.Node) -> NDArray[np.float32]:
     """In the operator's own arithmetic: a difference of integers times a float32."""
     integers, scale, zero = (constant(value) for value in node.inputs)
     assert integers is not None
@@ -104,7 +90,5 @@ def _reals(node: ir.Node, lost: Floats | None) -> NDArray[np.float32]:
     if scale.ndim == 1:
         shape = along(node.attributes.get_int("axis", 1), integers.ndim)
         scale, zero = scale.reshape(shape), zero.reshape(shape)
-    difference: NDArray[Any] = integers.astype(np.int32) - zero.astype(np.int32)
-    if lost is not None:
-        difference = difference - lost
+    difference = integers.astype(np.int32) - zero.astype(np.int32)
     return difference.astype(np.float32) * scale.astype(np.float32)
