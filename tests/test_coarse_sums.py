@@ -182,6 +182,14 @@ def test_grains_that_do_not_show_are_left_out(tmp_path: Path) -> None:
         assert "Floor" not in {node.op_type for node in model.graph}
 
 
+def test_a_model_of_others_may_have_no_zero_point() -> None:
+    proto = layer("conv", QType.S8, 0, biases(QType.S8))
+    for node in proto.graph.node:
+        if node.output[0] == "x_dq":
+            del node.input[2]
+    assert stored_sum(ir.from_proto(proto).graph.node("layer")) is None
+
+
 def test_what_is_computed_in_fp16_is_left_alone() -> None:
     model = ir.from_proto(small.conv_relu())
     assert stored_sum(model.graph.node("conv")) is None

@@ -107,7 +107,8 @@ def stored_sum(layer: ir.Node) -> CoarseSum | None:
     data, weight = (None if value is None else value.producer() for value in layer.inputs[:2])
     if data is None or weight is None or not data.op_type == weight.op_type == "DequantizeLinear":
         return None
-    zero, integers = _stored(data.inputs[2]), _stored(weight.inputs[0])
+    # hexport always writes a zero point; others may leave it out.
+    zero, integers = _stored(data.inputs[2] if len(data.inputs) > 2 else None), _stored(weight.inputs[0])
     if zero is None or integers is None or zero.size != 1 or "block_size" in weight.attributes:
         # Weights in blocks are computed in fp16.
         return None
