@@ -89,9 +89,9 @@ def test_each_scheme(tmp_path: Path, scheme: str) -> None:
 def test_what_is_told_of_the_npu_is_of_all_samples_there_are(tmp_path: Path) -> None:
     result = done(cnn(17), tmp_path, effort="normal", min_sqnr=15.0)
     # Two of eight are held out; the six others cost a model of this size nothing.
-    assert result.to_json()["npu_samples"] == result.best.npu_samples == 8
-    assert result.best.held_db is not None
-    assert result.best.sqnr_db <= result.best.held_db
+    assert result.to_json()["all_samples"] == result.best.wide_samples == 8
+    assert result.best.wide is not None
+    assert result.best.wide.lowest_db <= result.best.sqnr_db
 
 
 def test_blocks_bring_an_older_model_to_opset_21(tmp_path: Path) -> None:

@@ -158,12 +158,13 @@ def test_what_seems_enough_is_tried_on_other_samples(
     search, judge = searching(shop), WideJudge(wide_db)
     search.judge = cast(Judge, judge)
     figure = cast(Any, SimpleNamespace(lowest_db=held_db))
-    start = replace(candidate(shop, "8a8w"), cpu=figure, npu=figure, npu_samples=2)
+    start = replace(candidate(shop, "8a8w"), cpu=figure, npu=figure)
     found = search._widely(start)
     assert bool(judge.asked) == asked
-    assert found.npu_samples == (14 if asked else 2)
+    assert found.wide_samples == (14 if asked else 0)
     assert search.is_enough(found) == enough
-    assert found.sqnr_db == (wide_db if asked else held_db)
+    assert found.sqnr_db == held_db, "the figure is of what was not seen"
+    assert found.standing == (asked, min(held_db, wide_db) if asked else held_db)
 
 
 def test_a_failure_on_other_samples_is_one(tmp_path: Path) -> None:

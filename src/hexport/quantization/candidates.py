@@ -103,10 +103,10 @@ class Candidate:
     cpu: Comparison
     verdict: Verdict | None = None
     npu: Comparison | None = None
-    npu_samples: int = 0
-    """How many it was measured on there."""
-    held_db: float | None = None
-    """On the NPU, of those among them that nothing was fitted to; None: of all."""
+    wide: Comparison | None = None
+    """On the NPU, on samples that it was fitted to as well; None where that was not tried."""
+    wide_samples: int = 0
+    """How many those are altogether."""
     drop: float | None = None
     """How much the user's metric loses on the NPU."""
     failure: str = ""
@@ -120,10 +120,15 @@ class Candidate:
 
     def reaches(self, goal_db: float, allowance_db: float) -> bool:
         """Whether unseen samples come to the goal, and those that it was fitted to nearly."""
-        if self.failure:
-            return False
-        unseen = self.sqnr_db if self.held_db is None else self.held_db
-        return unseen >= goal_db and self.sqnr_db >= goal_db - allowance_db
+        fitted = self.wide is None or self.wide.lowest_db >= goal_db - allowance_db
+        return not self.failure and self.sqnr_db >= goal_db and fitted
+
+    @property
+    def standing(self) -> tuple[bool, float]:
+        """The larger the better, where none is enough: what was worth a wide look comes before the rest."""
+        if self.wide is None or self.failure:
+            return False, self.sqnr_db
+        return True, min(self.sqnr_db, self.wide.lowest_db)
 
 
 @dataclass(frozen=True)
@@ -136,5 +141,7 @@ class Trial:
     float_nodes: int
     cpu_db: float
     npu_db: float | None = None
+    all_db: float | None = None
+    """There, on samples that it was fitted to as well."""
     drop: float | None = None
     failure: str = ""

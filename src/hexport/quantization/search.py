@@ -99,9 +99,11 @@ class Search:
                 options = options or self._options(start, better)
                 chosen = self._promoted(start, options, (float_share, wide_share), self.goal_db + margin)
             found = self.confirm(chosen, float_share)
-            if best is None or found.sqnr_db > best.sqnr_db:
+            if best is None or found.standing > best.standing:
                 best = found
             gap = found.cpu.lowest_db - found.sqnr_db
+            if found.wide is not None:
+                gap = max(gap, self.goal_db - UNSEEN_DB - found.wide.lowest_db)
             # More precision only helps where it was the CPU's figure that promised too much.
             if self.is_enough(found) or found.failure or found.cpu.lowest_db < self.goal_db:
                 break
@@ -174,8 +176,8 @@ class Search:
             npu, count = self.judge.widely_on_npu(candidate.model, self.effort.npu_samples, others)
         except (BackendError, WorkerError) as error:
             return replace(candidate, failure=f"{error.what}: {error.why}")
-        self.say(f"{candidate.label}: {npu.lowest_db:.1f} dB on {count} samples; {self._pace.step()}")
-        measured = replace(candidate, npu=npu, npu_samples=count, held_db=candidate.sqnr_db)
+        self.say(f"{candidate.label}: {npu.lowest_db:.1f} dB on all {count} samples; {self._pace.step()}")
+        measured = replace(candidate, wide=npu, wide_samples=count)
         self._note(measured)
         return measured
 
@@ -316,8 +318,7 @@ class Search:
         except (BackendError, WorkerError) as error:
             measured = replace(candidate, failure=f"{error.what}: {error.why}")
         else:
-            count = min(self.effort.npu_samples, len(self.judge.samples))
-            measured = replace(candidate, verdict=verdict, npu=npu, npu_samples=count, drop=drop)
+            measured = replace(candidate, verdict=verdict, npu=npu, drop=drop)
             self.say(f"{candidate.label}: {npu.lowest_db:.1f} dB on the NPU; {self._pace.step()}")
         self._note(measured)
         return measured
@@ -331,6 +332,7 @@ class Search:
                 sum(p.activation is None for p in candidate.plan.precisions.values()),
                 candidate.cpu.lowest_db,
                 candidate.npu.lowest_db if candidate.npu else None,
+                candidate.wide.lowest_db if candidate.wide else None,
                 candidate.drop,
                 candidate.failure,
             )

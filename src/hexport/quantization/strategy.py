@@ -48,4 +48,4 @@ def _at_goal(search: Search, scheme: str, soc: facts.Soc) -> Candidate:
         if not search.is_enough(found[-1]):
             found.append(search.in_float())
     enough = [candidate for candidate in found if search.is_enough(candidate)]
-    return min(enough, key=lambda c: c.cost) if enough else max(found, key=lambda c: c.sqnr_db)
+    return min(enough, key=lambda c: c.cost) if enough else max(found, key=lambda c: c.standing)

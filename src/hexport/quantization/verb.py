@@ -125,6 +125,7 @@ def quantize(
                 *ready.data.notes,
                 *_few(ready.data),
                 *_said_of(best),
+                *_worse_where_fitted(best, min_sqnr),
                 *_untouched(scheme, best, search.tried),
                 *unmeasured,
                 *_much_float(scheme, shares.get(str(FLOAT), 0.0)),
@@ -238,6 +239,15 @@ def _few(data: CalibrationData) -> list[str]:
 def _said_of(best: Candidate) -> list[str]:
     remarks = [output.remark for output in (best.npu or best.cpu).outputs if output.remark]
     return remarks + _only_on_cpu(best)
+
+
+def _worse_where_fitted(best: Candidate, asked: float | None) -> list[str]:
+    if best.wide is None or asked is None or best.wide.lowest_db >= min(asked, best.sqnr_db):
+        return []
+    return [
+        f"among {best.wide_samples} samples, with those that it was fitted to, the worst has "
+        f"{best.wide.lowest_db:.1f} dB; nothing that was tried is enough there"
+    ]
 
 
 def _only_on_cpu(best: Candidate) -> list[str]:

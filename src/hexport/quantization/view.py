@@ -50,8 +50,6 @@ def _rows(result: Quantization) -> list[tuple[str, str]]:
     comparison = best.npu or best.cpu
     worst = comparison.worst
     npu = "not measured" if best.npu is None else decibels(best.npu.lowest_db)
-    if best.npu_samples > 1:
-        npu += f" (worst of {best.npu_samples} samples)"
     rows = [
         ("scheme", f"{best.label}, {best.recipe}"),
         ("SQNR on NPU / CPU", f"{npu} / {decibels(best.cpu.lowest_db)}"),
@@ -64,9 +62,12 @@ def _rows(result: Quantization) -> list[tuple[str, str]]:
         ("size", f"{result.bytes_before / 1e6:.2f} MB → {result.bytes_after / 1e6:.2f} MB"),
         ("time", f"{result.seconds:.0f} s"),
     ]
+    if best.wide is not None:
+        all_samples = f"{decibels(best.wide.lowest_db)}, the worst of {best.wide_samples} on the NPU"
+        rows.insert(2, ("of all samples", all_samples))
     if verdict is not None:
         where = f"{verdict.nodes.npu} / {verdict.nodes.cpu}, {len(verdict.partitions)} partitions"
-        rows.insert(3, ("nodes on NPU / CPU", where))
+        rows.insert(-3, ("nodes on NPU / CPU", where))
     return rows
 
 
@@ -102,5 +103,7 @@ def _show_tried(result: Quantization, console: Console) -> None:
     table = Table("tried", "recipe", "cost", "CPU", "NPU", box=None, pad_edge=False)
     for trial in result.tried:
         npu = "fails" if trial.failure else "" if trial.npu_db is None else decibels(trial.npu_db)
+        if trial.all_db is not None and not trial.failure:
+            npu += f", of all {decibels(trial.all_db)}"
         table.add_row(trial.label, trial.recipe, f"{trial.cost:.2g}", decibels(trial.cpu_db), npu)
     console.print(table)
