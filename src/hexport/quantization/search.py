@@ -166,16 +166,19 @@ class Search:
     def _widely(self, candidate: Candidate) -> Candidate:
         """Where it seems enough, also on samples that it was fitted to: there it can only be better, so what
         it misses there it misses."""
+        short = candidate.failure or candidate.sqnr_db < self.goal_db - UNSEEN_DB
+        if candidate.npu is None or short or self.most_drop is not None:
+            return candidate
         macs = max(sum(all_macs(self.shop.model).values()), 1)
         others = min(int(_WORK // macs), _MOST_OTHERS)
-        if candidate.npu is None or candidate.failure or candidate.sqnr_db < self.goal_db - UNSEEN_DB:
-            return candidate
         if not others or not self.judge.others(others)[0]:
             return candidate
         try:
             npu, count = self.judge.widely_on_npu(candidate.model, self.effort.npu_samples, others)
         except (BackendError, WorkerError) as error:
-            return replace(candidate, failure=f"{error.what}: {error.why}")
+            failed = replace(candidate, failure=f"{error.what}: {error.why}")
+            self._note(failed)
+            return failed
         self.say(f"{candidate.label}: {npu.lowest_db:.1f} dB on all {count} samples; {self._pace.step()}")
         measured = replace(candidate, wide=npu, wide_samples=count)
         self._note(measured)
