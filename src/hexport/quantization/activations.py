@@ -9,10 +9,11 @@ import numpy as np
 import onnx_ir as ir
 
 from hexport import facts
-from hexport.quantization.clipping import METHODS
+from hexport.quantization.clipping import METHODS, Range
 from hexport.quantization.encoding import Encoding, Floats, QType, asymmetric, symmetric
 from hexport.quantization.histogram import Histogram
 from hexport.quantization.roles import kind_of
+from hexport.quantization.unseen import range_with_unseen
 from hexport.rewrite.values import constant, scalar
 
 _MOSTLY_LOW = 0.5
@@ -61,16 +62,21 @@ class Activations:
         op = self._bounded.get(name)
         if op is not None and (type_ is QType.U16 or histogram.high > _MOSTLY_LOW * op.range[1]):
             return _in_bounds(op, type_)
-        low, high = self._method(histogram, type_)
-        if type_.bits == 16:
-            low, high = self._with_room(name, low, high)
+        low, high = self._range(name, histogram, type_)
         if type_.signed:
             return symmetric(max(abs(low), abs(high)), type_)
         return asymmetric(low, high, type_)
 
-    def _with_room(self, name: str, low: float, high: float) -> tuple[float, float]:
-        least, most = self._cut.get(name, (-inf, inf))
-        return max(low * self._room, min(low, least)), min(high * self._room, max(high, most))
+    def _range(self, name: str, histogram: Histogram, type_: QType) -> Range:
+        """What was seen and room for what was not, but no further than anything can be."""
+        if type_.bits == 8 and histogram.has_few:
+            seen, wider = (histogram.low, histogram.high), range_with_unseen(histogram, type_)
+        else:
+            seen = self._method(histogram, type_)
+            wider = (seen[0] * self._room, seen[1] * self._room) if type_.bits == 16 else seen
+        op = self._bounded.get(name)
+        least, most = op.range if op is not None else self._cut.get(name, (-inf, inf))
+        return max(wider[0], min(seen[0], least)), min(wider[1], max(seen[1], most))
 
 
 def encode_constant(array: Floats, type_: QType) -> Encoding:

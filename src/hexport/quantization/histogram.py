@@ -15,6 +15,10 @@ _MOST, _LEAST = 16384, 1024
 """Numbers of one array that are counted: of more, so many at random, and all that lie beyond those."""
 _HALVED_AFTER = 32
 """So many arrays tell what a tensor is like; of later ones half as many numbers are counted, and so on."""
+_FEW = 64
+"""Numbers of one array, of which the largest is chance."""
+_EXTREMES = 4
+"""Arrays whose ends are kept: those that reach furthest."""
 
 
 class Histogram:
@@ -32,7 +36,15 @@ class Histogram:
         """Of as many bits as they need: a recurrence written out has thousands of tensors."""
         self.total = 0
         """Of all counts."""
-        self._arrays = 0
+        self.arrays = 0
+        self.lows: list[float] = []
+        """Where the lowest few arrays end, as long as arrays have few numbers; so too with the highest."""
+        self.highs: list[float] = []
+
+    @property
+    def has_few(self) -> bool:
+        """Whether it is of so few numbers an array that others may well go beyond them."""
+        return bool(self.highs) and self.total <= _FEW * self.arrays
 
     def add(self, values: NDArray[Any]) -> None:
         """Count the finite ones among ``values``."""
@@ -48,8 +60,11 @@ class Histogram:
             low, high = float(flat.min()), float(flat.max())
         self._widen(min(low, self.low), max(high, self.high))
         self.low, self.high = min(low, self.low), max(high, self.high)
-        most = max(_MOST >> self._arrays // _HALVED_AFTER, _LEAST)
-        self._arrays += 1
+        most = max(_MOST >> self.arrays // _HALVED_AFTER, _LEAST)
+        self.arrays += 1
+        if flat.size <= _FEW:
+            self.lows = sorted([*self.lows, low])[:_EXTREMES]
+            self.highs = sorted([*self.highs, high])[-_EXTREMES:]
         if flat.size <= most:
             self._count(flat, 1)
             return

@@ -57,6 +57,9 @@ def _write(histograms: Histograms, path: Path) -> None:
         names=np.array(list(histograms), dtype=str),
         ends=np.array([(h.low, h.high, h.width, h.first) for h in items], np.float64).reshape(-1, 4),
         infinite=np.array([h.infinite for h in items], bool),
+        arrays=np.array([h.arrays for h in items], np.int64),
+        extremes=np.array([x for h in items for x in (*h.lows, *h.highs)], np.float64),
+        kept=np.array([len(h.highs) for h in items], np.int64),
         lengths=lengths,
         places=places,
         counts=counts,
@@ -69,10 +72,15 @@ def _read(path: Path) -> Histograms:
         # The last piece is what follows the last histogram: nothing. A model may also have none at all.
         cuts = np.cumsum(kept["lengths"])
         parts = (np.split(kept[name], cuts)[:-1] for name in ("places", "counts"))
-        rows = zip(kept["names"], kept["ends"], kept["infinite"], *parts, strict=True)
-        for name, (low, high, width, first), infinite, places, counts in rows:
+        extremes = np.split(kept["extremes"], np.cumsum(2 * kept["kept"]))[:-1]
+        columns = (kept[name] for name in ("names", "ends", "infinite", "arrays"))
+        for name, ends, infinite, arrays, outer, places, counts in zip(
+            *columns, extremes, *parts, strict=True
+        ):
+            low, high, width, first = ends
             histogram = found[str(name)] = Histogram()
             histogram.low, histogram.high, histogram.width = float(low), float(high), float(width)
-            histogram.first, histogram.infinite = int(first), bool(infinite)
+            histogram.first, histogram.infinite, histogram.arrays = int(first), bool(infinite), int(arrays)
+            histogram.lows, histogram.highs = (part.tolist() for part in np.split(outer, 2))
             histogram.fill(places, counts)
     return found
