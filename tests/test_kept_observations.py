@@ -43,6 +43,7 @@ def test_what_was_seen_is_kept(tmp_path: Path) -> None:
     for name, histogram in first.items():
         same = again[name]
         assert (same.low, same.high, same.infinite) == (histogram.low, histogram.high, histogram.infinite)
+        assert (same.arrays, same.lows, same.highs) == (histogram.arrays, histogram.lows, histogram.highs)
         assert np.array_equal(same.counts, histogram.counts)
         assert np.array_equal(same.centres, histogram.centres)
     kept_histograms(model, "other data", look)
