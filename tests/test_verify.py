@@ -12,6 +12,9 @@ import onnx
 import pytest
 from click.testing import CliRunner
 
+from hexport.backend.calling import PROVIDER
+from hexport.backend.requests import AssignedNode, AssignedPart
+from hexport.backend.running import Results
 from hexport.cli.verify import command
 from hexport.compiling.verb import compile_models
 from hexport.errors import HexportError, UsageError
@@ -21,6 +24,7 @@ from hexport.packaging.manifest import Contract, Crop
 from hexport.preparation.samples import BadSamples
 from hexport.verification.failures import NotVerifiable
 from hexport.verification.measuring import compare_on
+from hexport.verification.subject import describe
 from hexport.verification.verb import verify
 from made_packages import edit
 from small_models import conv_relu
@@ -166,6 +170,17 @@ def test_a_plain_model_against_itself_and_its_compiled_form(tmp_path: Path) -> N
         verify(made)
     with pytest.raises(NotVerifiable, match="does not run on the CPU"):
         verify(made, reference=plain, backend="cpu")
+
+
+def test_what_ran_on_the_cpu_is_named() -> None:
+    def part(provider: str, *ops: str) -> AssignedPart:
+        return AssignedPart(provider, tuple(AssignedNode(f"n{i}", op, "") for i, op in enumerate(ops)))
+
+    npu, cpu = part(PROVIDER, "EPContext"), part("CPUExecutionProvider", "QuantizeLinear", "Cast", "Cast")
+    assert describe(Results((), (npu,), 0.0), "m", simulated=True) == (1, 0, [])
+    taken, left, said = describe(Results((), (npu, cpu), 0.0), "m", simulated=True)
+    assert (taken, left) == (1, 3)
+    assert said == ["3 nodes of m ran on the CPU: 2 Cast, 1 QuantizeLinear"]
 
 
 def test_a_binary_for_several_chips_is_not_taken_for_one(tmp_path: Path) -> None:

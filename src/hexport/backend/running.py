@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,12 @@ class Results:
     def left(self) -> int:
         """Nodes that ONNX Runtime's CPU computed."""
         return sum(len(part.nodes) for part in self.parts if part.provider != PROVIDER)
+
+    @property
+    def left_operators(self) -> str:
+        """What those are, by operator."""
+        ops = Counter(node.op for part in self.parts if part.provider != PROVIDER for node in part.nodes)
+        return ", ".join(f"{count} {op}" for op, count in sorted(ops.items()))
 
     @property
     def whole(self) -> bool:

@@ -100,8 +100,9 @@ def describe(
         return taken, left, []
     if not taken:
         return taken, left, [f"nothing of {what} ran on {title}: the CPU's results were compared"]
-    count = f"{left}" if left else "some" if results.unlisted_rest else ""
-    return taken, left, [f"{count} nodes of {what} ran on the CPU"] if count else []
+    if left:
+        return taken, left, [f"{left} nodes of {what} ran on the CPU: {results.left_operators}"]
+    return taken, left, [f"some nodes of {what} ran on the CPU"] if results.unlisted_rest else []
 
 
 def refuse_target(target: str | int | None) -> None:
