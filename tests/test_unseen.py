@@ -1,4 +1,4 @@
-"""Tensors of few numbers: the range holds what was seen, and of what comes as much as is worth its steps."""
+"""Scores: the range holds what was seen, and of what comes as much as is worth its steps."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from hexport.quantization.clipping import min_max
 from hexport.quantization.encoding import QType, asymmetric
 from hexport.quantization.histogram import Histogram
-from hexport.quantization.unseen import range_with_unseen
+from hexport.quantization.unseen import range_with_unseen, scores_of
 from quantised_graphs import normal, quantised, sqnr, workshop_with
 from step_models import graph
 
@@ -79,6 +80,20 @@ def test_few_are_few_in_each_sample() -> None:
     assert not of([np.ones(65)] * 3).has_few
     assert not of([np.ones(8), np.ones(1000)]).has_few
     assert not Histogram().has_few
+
+
+def test_scores_are_what_nothing_larger_comes_after(tmp_path: Path) -> None:
+    """The gate of a map has few numbers, too, and the map of 128 that it scales comes after it."""
+    weight = {"w": normal(8, 8, 1, 1), "v": normal(8, 2)}
+    steps = ["p = GlobalAveragePool x", "g = Conv p w", "m = Mul x g", "q = GlobalAveragePool m"]
+    proto = graph([1, 8, 4, 4], *steps, "f = Flatten q", "y = MatMul f v", **weight)
+    shop = workshop_with(proto, tmp_path, [{"x": normal(1, 8, 4, 4, seed=seed)} for seed in range(5)])
+    assert scores_of(shop.model, shop.histograms) == {"q", "f", "y"}
+    made = shop.activations("min-max")
+    gate, score = (float(made.encoding(name, QType.U8).scale) for name in ("g", "y"))
+    seen = {name: min_max(shop.histograms[name], QType.U8) for name in ("g", "y")}
+    assert gate == pytest.approx((seen["g"][1] - seen["g"][0]) / 255, rel=0.01)
+    assert score > 1.05 * (seen["y"][1] - seen["y"][0]) / 255
 
 
 def score_samples(count: int, scale: float = 1.0) -> list[dict[str, NDArray[Any]]]:

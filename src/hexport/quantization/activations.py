@@ -13,7 +13,7 @@ from hexport.quantization.clipping import METHODS, Range
 from hexport.quantization.encoding import Encoding, Floats, QType, asymmetric, symmetric
 from hexport.quantization.histogram import Histogram
 from hexport.quantization.roles import kind_of
-from hexport.quantization.unseen import range_with_unseen
+from hexport.quantization.unseen import range_with_unseen, scores_of
 from hexport.rewrite.values import constant, scalar
 
 _MOSTLY_LOW = 0.5
@@ -37,6 +37,7 @@ class Activations:
         self._bounded = _bounded(model)
         self._cut = _cut(model)
         self._tables = _tables(model)
+        self._scores = scores_of(model, histograms)
         self._found: dict[tuple[str, QType], Encoding] = {}
         self.overrides: dict[str, GivenRange] = {}
 
@@ -69,7 +70,7 @@ class Activations:
 
     def _range(self, name: str, histogram: Histogram, type_: QType) -> Range:
         """What was seen and room for what was not, but no further than anything can be."""
-        if type_.bits == 8 and histogram.has_few:
+        if type_.bits == 8 and name in self._scores:
             seen, wider = (histogram.low, histogram.high), range_with_unseen(histogram, type_)
         else:
             seen = self._method(histogram, type_)
