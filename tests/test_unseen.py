@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from hexport.quantization.clipping import min_max
 from hexport.quantization.encoding import QType, asymmetric
 from hexport.quantization.histogram import Histogram
 from hexport.quantization.unseen import range_with_unseen, scores_of
+from hexport.quantization.verb import quantize
 from quantised_graphs import normal, quantised, sqnr, workshop_with
 from step_models import graph
 
@@ -125,3 +128,27 @@ def test_no_further_than_anything_can_be(tmp_path: Path, step: str, least: float
     step_wide = float(encoding.scale)
     assert step_wide * (QType.U8.high - int(encoding.zero_point)) <= most + step_wide
     assert step_wide * (QType.U8.low - int(encoding.zero_point)) >= least - step_wide
+
+
+def test_where_a_score_ends_is_said(tmp_path: Path) -> None:
+    """Of 8 bits and an open result only: a Sigmoid's end is the model's own."""
+    weight = normal(8, 1, seed=9)
+    model, calib = tmp_path / "m.onnx", tmp_path / "calib.npz"
+    proto = graph([1, 8], "m = MatMul x w", "s = Sigmoid m", w=weight, outputs="m s")
+    onnx.save(proto, model)
+    np.savez(calib, x=np.stack([one["x"] for one in score_samples(8)]))
+    said = {
+        scheme: quantize(
+            model,
+            output=tmp_path / f"{scheme}.onnx",
+            target="SM8650",
+            scheme=scheme,
+            calib=calib,
+            effort="fast",
+        ).warnings
+        for scheme in ("8a8w", "16a8w")
+    }
+    (note,) = [one for one in said["8a8w"] if "cannot leave" in one]
+    kept = json.loads((tmp_path / "8a8w.quant.json").read_text())["tensors"]["m"]
+    assert note.startswith(f"m cannot leave {kept['low']:.3g} … {kept['high']:.3g}")
+    assert not any("cannot leave" in one for one in said["16a8w"])

@@ -51,6 +51,11 @@ class Activations:
     def knows(self, name: str) -> bool:
         return self._same.get(name, name) in self._histograms
 
+    def is_open_score(self, name: str) -> bool:
+        """Whether it is one of few numbers at the model's end, which nothing but its encoding bounds."""
+        root = self._same.get(name, name)
+        return root in self._scores and root not in self._bounded and root not in self._cut
+
     def _make(self, name: str, type_: QType) -> Encoding:
         if name in self.overrides and self.overrides[name][2] in (None, type_):
             low, high, _ = self.overrides[name]

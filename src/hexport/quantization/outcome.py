@@ -139,6 +139,26 @@ def float_nodes(model: ir.Model, plan: Plan) -> dict[str, str]:
     }
 
 
+def ends_of_scores(shop: Workshop, best: Candidate) -> list[str]:
+    """Where 8 bits cut results off that the float model does not bound: no figure shows it."""
+    made = [(str(value.name), value.producer()) for value in shop.model.graph.outputs]
+    types = {name: best.plan.of(node).activation for name, node in made if node is not None}
+    narrow = {name: type_ for name, type_ in types.items() if type_ is not None and type_.bits == 8}
+    if not narrow:
+        # What was observed is not asked for: in fp16 nothing was.
+        return []
+    of_best = shop.of(best.recipe)
+    activations, said = of_best.activations(best.recipe.ranges), []
+    for name, type_ in narrow.items():
+        if activations.is_open_score(name):
+            ends, seen = activations.encoding(name, type_), of_best.histograms[name]
+            said.append(
+                f"{name} cannot leave {ends.low:.3g} … {ends.high:.3g}, where its 8 bits end; the samples "
+                f"gave {seen.low:.3g} … {seen.high:.3g}. If it can be more, calibrate with such samples"
+            )
+    return said
+
+
 def decisions(shop: Workshop, best: Candidate, cures: Sequence[str]) -> dict[str, object]:
     """``quant.json``: every range and precision with its reason; it can be given back as an override.
 

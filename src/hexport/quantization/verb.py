@@ -24,7 +24,7 @@ from hexport.quantization.holding_out import Part, too_few
 from hexport.quantization.judging import Judge, Metric, Samples
 from hexport.quantization.layers_on_npu import layers_on_npu
 from hexport.quantization.metric import find_metric
-from hexport.quantization.outcome import Quantization, decisions, float_nodes, mac_shares
+from hexport.quantization.outcome import Quantization, decisions, ends_of_scores, float_nodes, mac_shares
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan
 from hexport.quantization.readying import Ready, Sizes, get_ready
 from hexport.quantization.search import FLOAT_SHARE, UNSEEN_DB, Search
@@ -126,6 +126,7 @@ def quantize(
                 *_few(ready.data),
                 *_said_of(best),
                 *_worse_where_fitted(best, min_sqnr),
+                *ends_of_scores(shop, best),
                 *_untouched(scheme, best, search.tried),
                 *unmeasured,
                 *_much_float(scheme, shares.get(str(FLOAT), 0.0)),
