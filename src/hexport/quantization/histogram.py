@@ -43,8 +43,9 @@ class Histogram:
 
     @property
     def has_few(self) -> bool:
-        """Whether it is of so few numbers an array that others may well go beyond them."""
-        return bool(self.highs) and self.total <= _FEW * self.arrays
+        """Whether it is of so few numbers an array that others may well go beyond them, and of arrays enough
+        to tell how far."""
+        return len(self.highs) == _EXTREMES and self.total <= _FEW * self.arrays
 
     def add(self, values: NDArray[Any]) -> None:
         """Count the finite ones among ``values``."""
