@@ -1,10 +1,11 @@
-"""AIMET beside hexport: 16a8w with AdaRound on models of the zoo, judged by the same simulator.
+"""AIMET beside hexport in one run: 16a8w with AdaRound on models of the zoo, judged by the same simulator.
 
     python bench/aimet_peer.py --python VENV/bin/python [--models a,b] [--iterations 500] [--prepared FOLDER]
 
 VENV is an environment with ``aimet-onnx``, made by hand: it brings a torch of its own, which has no place
 beside hexport. The same script, started by that interpreter with --child, quantises; this side then measures
-as ``quantize.py`` does, on the same calibration and test inputs.
+as ``quantize.py`` does. Both sides start from the same prepared model and the same 8 calibration samples,
+one after the other, and run on the same test inputs.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quantize_report import Measured
+    from quantize_sides import Made
 
 RESULT = Path(__file__).parent / "results" / "aimet.json"
-MODELS = "oww-embedding,efficientnet-lite0"
-TARGET, TEST_SAMPLES = "SM8650", 3
+MODELS = "efficientnet-lite0,oww-embedding,ppocrv4-det,ppocrv6-det"
+"""Convolutions alone, depthwise ones among them: what AIMET's rounding is made for."""
+TARGET, SCHEME, TEST_SAMPLES = "SM8650", "16a8w", 3
 CONFIG = "htp_v75"
 """AIMET's own description of the SM8650's generation."""
 
@@ -86,36 +90,45 @@ def _compare(options: argparse.Namespace) -> None:
     rows = []
     for name in options.models.split(","):
         with tempfile.TemporaryDirectory(prefix="hexport-bench-") as folder:
-            run = _measure(name, Path(folder), options)
-        print(f"{name} 16a8w aimet, {options.iterations} iterations: {run}", flush=True)
-        rows.append(asdict(run))
+            for run in _measure(name, Path(folder), options):
+                print(f"{name} 16a8w {run.side}: {run}", flush=True)
+                rows.append(asdict(run))
     RESULT.parent.mkdir(exist_ok=True)
     document = {"schema_version": 1, "iterations": options.iterations, "runs": rows}
     RESULT.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     print(f"written: {RESULT.parent.name}/{RESULT.name}", file=sys.stderr)
 
 
-def _measure(name: str, folder: Path, options: argparse.Namespace) -> Measured:
-    """The peer starts from the same prepared model as the others; hexport's own figures are quantize.py's."""
+def _measure(name: str, folder: Path, options: argparse.Namespace) -> Iterator[Measured]:
     # Here, because the peer's environment has none of them.
     from hexport import facts
-    from plain_runs import one_line
     from quantize_case import Case
-    from quantize_sides import Made, prepare
-    from timed_child import run_timed
+    from quantize_sides import by_hexport, prepare
 
     case = Case(name, facts.find_target(TARGET), TEST_SAMPLES, folder)
     prepared = (options.prepared or folder) / f"{name}.onnx"
     if not prepared.is_file() and (failure := prepare(name, prepared, TARGET, options.limit).failure):
-        return case.judge("aimet", "16a8w", Made(None, 0.0, None, f"not prepared: {failure}"))
-    output = folder / "aimet" / "model.onnx"
-    output.parent.mkdir()
-    files = [str(prepared), str(case.calibration(prepared)), str(output)]
-    asked = ["--iterations", str(options.iterations), "--child", *files]
+        sys.exit(f"{name} was not prepared: {failure}")
+    samples = case.calibration(prepared)
+    yield case.judge("aimet", SCHEME, _by_aimet(prepared, samples, folder / "aimet", options))
+    made = by_hexport(
+        prepared, samples, folder / "hexport", SCHEME, options.limit, target=TARGET, effort="normal"
+    )
+    yield case.judge("hexport", SCHEME, made)
+
+
+def _by_aimet(prepared: Path, samples: Path, folder: Path, options: argparse.Namespace) -> Made:
+    from plain_runs import one_line
+    from quantize_sides import Made
+    from timed_child import run_timed
+
+    folder.mkdir()
+    output = folder / "model.onnx"
+    asked = ["--iterations", str(options.iterations), "--child", str(prepared), str(samples), str(output)]
     ended = run_timed([str(options.python), __file__, *asked], options.limit)
-    failure = "" if output.is_file() else one_line(ended.words) or "no file, no message"
-    made = Made(output if output.is_file() else None, ended.seconds, ended.peak_bytes, failure)
-    return case.judge("aimet", "16a8w", made)
+    if output.is_file():
+        return Made(output, ended.seconds, ended.peak_bytes)
+    return Made(None, ended.seconds, ended.peak_bytes, one_line(ended.words) or "no file, no message")
 
 
 if __name__ == "__main__":
