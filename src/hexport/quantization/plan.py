@@ -101,6 +101,11 @@ def refusal(node: ir.Node, precision: Precision, arch: int) -> str:
     )
 
 
+def fitting(precision: Precision, *, has_weights: bool) -> Precision:
+    """The precision for a node that may have no weights."""
+    return precision if has_weights else _plain(precision)
+
+
 def takes_blocks(node: ir.Node, block: int) -> bool:
     """Whether the NPU takes the weights in blocks: whole ones, of a matrix or a convolution that is one."""
     weight = weight_of(node)

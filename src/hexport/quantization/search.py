@@ -13,24 +13,20 @@ import numpy as np
 
 from hexport.backend.failures import BackendError
 from hexport.observe.decibels import USELESS_DB
-from hexport.quantization.absorbing import clips_below_zero
 from hexport.quantization.candidates import Candidate, Effort, Trial, suited
 from hexport.quantization.encoding import QType
 from hexport.quantization.judging import Judge
 from hexport.quantization.pacing import Pace
-from hexport.quantization.plan import FLOAT, SCHEMES, Plan, Precision, plan_for, refusal, settle_moving, users
-from hexport.quantization.promoting import Noise, Option, promote
+from hexport.quantization.plan import FLOAT, SCHEMES, Plan, Precision, plan_for, settle_moving
+from hexport.quantization.promoting import Option, promote
+from hexport.quantization.raising import harms_of, options_for, take_along
 from hexport.quantization.reconciling import find_misread
-from hexport.quantization.roles import kind_of, weight_of
-from hexport.quantization.switches import Harm, harms
+from hexport.quantization.shares import FLOAT_SHARE, WIDE_SHARE, float_macs, is_within, keep_to_share
+from hexport.quantization.switches import Harm
 from hexport.quantization.work import all_macs, cost
 from hexport.quantization.workshop import Recipe, Workshop
 from hexport.toolchain import WorkerError
 
-FLOAT_SHARE = 0.10
-"""Of the multiply-accumulates: what may stay fp16 inside an integer scheme."""
-WIDE_SHARE = 1 / 3
-"""Of the multiply-accumulates: what may be in 16 bits inside an 8-bit scheme that was asked for by name."""
 _MARGIN_DB = 1.0
 """Above the goal on the CPU, because the NPU gives a little less."""
 UNSEEN_DB = 4.0
@@ -154,7 +150,7 @@ class Search:
             plan.set(name, FLOAT, "the NPU computes it otherwise than the CPU in integers")
             self.settle(plan)
             settle_moving(self.shop.model, plan)
-            if confirmed.sqnr_db >= USELESS_DB and not self._is_within(plan, float_share):
+            if confirmed.sqnr_db >= USELESS_DB and not is_within(self.shop.model, plan, float_share):
                 self.say(f"{confirmed.label}: {name} parts them, and is too much of the model for fp16")
                 break
             cured = self._on_npu(self._candidate(plan, confirmed.recipe, confirmed.label))
@@ -189,28 +185,10 @@ class Search:
         for node in self.shop.model.graph:
             if plan.of(node).activation is not None and self.shop.is_infinite(node):
                 plan.set(str(node.name), FLOAT, "it holds infinities, which integers do not have")
-        self._keep_to_share(plan, scheme)
+        keep_to_share(self.shop.model, plan, scheme, self.shop.arch)
         self.settle(plan)
         settle_moving(self.shop.model, plan)
         return plan
-
-    def _keep_to_share(self, plan: Plan, scheme: Precision) -> None:
-        """Front ends are spared as far as the share allows: the largest products of them are not."""
-        macs = all_macs(self.shop.model)
-        over = self._float_macs(plan, macs) - FLOAT_SHARE * sum(macs.values())
-        nodes = [n for n in self.shop.model.graph if plan.of(n).activation is None and kind_of(n) is not None]
-        for node in sorted(nodes, key=lambda n: -macs[str(n.name)]):
-            precision = _fitting(scheme, Precision(weight=scheme.weight if weight_of(node) else None))
-            if over > 0 and macs[str(node.name)] and not refusal(node, precision, self.shop.arch):
-                plan.set(str(node.name), precision, "it is too large a part of the model for fp16")
-                over -= macs[str(node.name)]
-
-    def _is_within(self, plan: Plan, float_share: float) -> bool:
-        macs = all_macs(self.shop.model)
-        return self._float_macs(plan, macs) <= float_share * sum(macs.values())
-
-    def _float_macs(self, plan: Plan, macs: Mapping[str, int]) -> int:
-        return sum(macs[str(node.name)] for node in self.shop.model.graph if plan.of(node).activation is None)
 
     def _best_recipe(self, plan: Plan, label: str) -> Candidate:
         candidates = self._candidates(plan, suited(self.effort.recipes, plan, self.shop, self.say), label)
@@ -224,9 +202,8 @@ class Search:
         shares: tuple[float, float],
         wanted_db: float,
     ) -> Candidate:
-        macs = all_macs(self.shop.model)
-        total = sum(macs.values())
-        allowed = max(shares[0] * total - self._float_macs(start.plan, macs), 0.0)
+        total = sum(all_macs(self.shop.model).values())
+        allowed = max(shares[0] * total - float_macs(self.shop.model, start.plan), 0.0)
         goal = 10 ** (-wanted_db / 10)
         best, done = start, None
         for _ in range(self.effort.promotions):
@@ -239,7 +216,7 @@ class Search:
                 reason = f"alone it leaves {-10 * np.log10(max(raised.noise_before, 1e-12)):.0f} dB"
                 for name in raised.nodes:
                     plan.set(name, raised.precision, reason)
-                    self._take_along(plan, name)
+                    take_along(self.shop.model, plan, name)
             self.settle(plan)
             settle_moving(self.shop.model, plan)
             candidate = self._candidate(plan, start.recipe, start.label)
@@ -252,51 +229,10 @@ class Search:
             goal *= 10 ** (-max(wanted_db - candidate.cpu.lowest_db, 1.0) / 10)
         return best
 
-    def _take_along(self, plan: Plan, name: str) -> None:
-        """What cut off its results below 0 goes with it: in integers it would only round them once more."""
-        node = next(node for node in self.shop.model.graph if node.name == name)
-        readers = users(node.outputs)
-        if len(readers) == 1 and clips_below_zero(readers[0]) and plan.of(readers[0]).activation is not None:
-            plan.set(str(readers[0].name), Precision(plan.of(node).activation), f"it belongs to {name}")
-
     def _options(self, start: Candidate, to: list[Precision]) -> dict[tuple[str, ...], list[Option]]:
-        """What can be raised, and to what: nodes that share their weights go together."""
-        macs = all_macs(self.shop.model)
-        nodes = {str(node.name): node for node in self.shop.model.graph}
-        better = {p: self._harms_in(start, p) for p in to if p.activation is not None}
-        options: dict[tuple[str, ...], list[Option]] = {}
-        measured = self._harms(start.plan, start.recipe)
+        measured = harms_of(start, self.shop, self.judge)
         self.worst = sorted(measured, key=lambda harm: -float(harm.noise.max()))[:_WORST]
-        for harm in measured:
-            first = nodes[harm.nodes[0]]
-            known = kind_of(first)
-            if known is None or known.kind == "moving":
-                continue
-            now = start.plan.of(first)
-            options[harm.nodes] = [Option(now, harm.noise, sum(cost(nodes[n], now) for n in harm.nodes))]
-            for precision in to:
-                then = _fitting(precision, now)
-                if then == now or any(refusal(nodes[name], then, self.shop.arch) for name in harm.nodes):
-                    continue
-                noise = better[precision][harm.nodes] if precision in better else np.zeros_like(harm.noise)
-                count = sum(macs[name] for name in harm.nodes)
-                price = sum(cost(nodes[name], then) for name in harm.nodes)
-                counts = (count, 0) if then.activation is None else (0, count)
-                options[harm.nodes].append(Option(then, noise, price, *counts))
-        return options
-
-    def _harms(self, plan: Plan, recipe: Recipe) -> list[Harm]:
-        shop, samples = self.shop.of(recipe), self.judge.samples[:1]
-        integers, activations = shop.integers(plan, recipe), shop.activations(recipe.ranges)
-        return harms(shop.model, plan, activations, integers, samples, self.judge.folder, shop.arch)
-
-    def _harms_in(self, start: Candidate, precision: Precision) -> dict[tuple[str, ...], Noise]:
-        """The harm of the same nodes in another precision."""
-        plan = start.plan.copy()
-        for name, now in start.plan.precisions.items():
-            if now.activation is not None:
-                plan.precisions[name] = _fitting(precision, now)
-        return {harm.nodes: harm.noise for harm in self._harms(plan, start.recipe)}
+        return options_for(start, measured, to, self.shop, self.judge)
 
     def _candidate(self, plan: Plan, recipe: Recipe, label: str) -> Candidate:
         return self._candidates(plan, [recipe], label)[0]
@@ -340,8 +276,3 @@ class Search:
                 candidate.failure,
             )
         )
-
-
-def _fitting(precision: Precision, now: Precision) -> Precision:
-    """The precision for a node that may have no weights."""
-    return precision if now.weight is not None else Precision(precision.activation)

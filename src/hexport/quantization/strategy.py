@@ -7,7 +7,8 @@ from math import inf
 from hexport import facts
 from hexport.quantization.candidates import Candidate
 from hexport.quantization.plan import SCHEMES
-from hexport.quantization.search import FLOAT_SHARE, Search
+from hexport.quantization.search import Search
+from hexport.quantization.shares import FLOAT_SHARE
 
 _GOALS_FOR_A_METRIC = (15.0, 20.0, 25.0, 30.0, 40.0)
 

@@ -27,7 +27,8 @@ from hexport.quantization.metric import find_metric
 from hexport.quantization.outcome import Quantization, decisions, ends_of_scores, float_nodes, mac_shares
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan
 from hexport.quantization.readying import Ready, Sizes, get_ready
-from hexport.quantization.search import FLOAT_SHARE, UNSEEN_DB, Search
+from hexport.quantization.search import UNSEEN_DB, Search
+from hexport.quantization.shares import FLOAT_SHARE
 from hexport.quantization.strategy import find_best
 from hexport.quantization.wishes import Wishes, read_wishes
 from hexport.quantization.workshop import Workshop
