@@ -15,7 +15,7 @@ from hexport.building.wishes import AUTO, SCHEMES, Wishes
 from hexport.compiling.refusals import AlreadyCompiled
 from hexport.errors import UsageError
 from hexport.model import Graph, Model, read
-from hexport.model.dims import Shape
+from hexport.model.dims import Shape, are_missing
 from hexport.model.labels import COMPILED_OP
 from hexport.packaging.manifest import Number
 from hexport.packaging.writing import refuse_place
@@ -113,6 +113,8 @@ def take_order(
     if isinstance(buckets, str):
         raise UsageError(f"--bucket {buckets}: neither NAME=SIZES nor auto")
     buckets = buckets or {}
+    dims, given, sized = _sized(graph, dims, given, buckets, calib, freeze, samples)
+    notes += sized
     sizes = expand(graph, buckets, dims, given, command)
     follow = free_sums(graph, buckets, dims)
     _refuse_frozen_dims(freeze, varying(buckets, follow), graph)
@@ -250,6 +252,26 @@ def _refuse_for_integers(wishes: Wishes, why: str) -> None:
         )
 
 
+def _sized(
+    graph: Graph,
+    dims: Mapping[str, int],
+    given: Mapping[str, Shape],
+    buckets: Mapping[str, Sequence[int]],
+    calib: object,
+    freeze: Mapping[str, str],
+    samples: int | None,
+) -> tuple[Mapping[str, int], Mapping[str, Shape], list[str]]:
+    """What nobody gave a size has that of the samples; and what to say of it."""
+    follow = free_sums(graph, buckets, dims)
+    varied = {*varying(buckets, follow), *follow}
+    if calib is None or not are_missing(graph, {**dims, **dict.fromkeys(varied, 1)}, given):
+        return dims, given, []
+    from hexport.quantization.data import sized_by_samples
+
+    frozen = _parse_frozen(graph, freeze, {})
+    return sized_by_samples(graph, dims, given, calib, frozen, limit=samples, varied=varied)
+
+
 def _proposed(
     graph: Graph,
     calib: object,
@@ -271,6 +293,6 @@ def _proposed(
         raise UsageError(
             "--bucket auto found nothing to propose",
             why="all samples have the same sizes",
-            next="give the sizes with --dim or --input-shape, or buckets of your own",
+            next="leave it out, and they are used; or name buckets of your own",
         )
     return {**same, **dims}, differing

@@ -1,7 +1,7 @@
 """Giving every input a fixed shape: the NPU compiles for one size only.
 
-Sizes come from ``--dim NAME=N`` and ``--input-shape INPUT=1,3,224,224``. Nothing is guessed: what is
-missing is named, with the command to type.
+Sizes come from ``--dim NAME=N`` and ``--input-shape INPUT=1,3,224,224``, or from the user's samples where
+these have one size. Nothing is guessed: what is missing is named, with the command to type.
 """
 
 from __future__ import annotations
@@ -32,11 +32,8 @@ def fix_shapes(
 ) -> dict[str, Shape]:
     """Every input's shape in numbers. ``command`` begins the suggestion when sizes are missing."""
     _check_names(graph, dims, input_shapes)
-    shapes = {
-        name: _fix_one(name, tensor, dims, input_shapes.get(name)) for name, tensor in graph.inputs.items()
-    }
-    missing = {name: shape for name, shape in shapes.items() if shape is None or not _is_fixed(shape)}
-    if missing:
+    shapes = _as_given(graph, dims, input_shapes)
+    if not all(_done(shape) for shape in shapes.values()):
         raise _needed(graph, shapes, command)
     return {
         name: tuple(dim for dim in shape if isinstance(dim, int))
@@ -45,9 +42,54 @@ def fix_shapes(
     }
 
 
+def are_missing(graph: Graph, dims: Mapping[str, int], input_shapes: Mapping[str, Shape]) -> bool:
+    """Whether an input has a dim that nobody gave a size."""
+    return not all(_done(shape) for shape in _as_given(graph, dims, input_shapes).values())
+
+
+def sizes_from(
+    graph: Graph, dims: Mapping[str, int], input_shapes: Mapping[str, Shape], seen: Mapping[str, Shape]
+) -> tuple[dict[str, int], dict[str, Shape], list[str]]:
+    """``dims`` and ``input_shapes`` with what is missing as the samples have it, and what to say of it.
+
+    Samples fit no other size, so there is nothing to choose. ``seen``: their shapes, by input; they have the
+    rank that the model declares.
+    """
+    found, shapes = dict(dims), dict(input_shapes)
+    as_given = _as_given(graph, dims, input_shapes)
+    met: dict[str, set[int]] = {}
+    for name, sizes in seen.items():
+        for dim, size in zip(as_given[name] or (), sizes, strict=False):
+            if isinstance(dim, str) and not is_anonymous(dim):
+                met.setdefault(dim, set()).add(size)
+    # A name that stands for two sizes is no name of a size: then whole shapes are given.
+    found |= {dim: min(sizes) for dim, sizes in met.items() if len(sizes) == 1}
+    for name, sizes in seen.items():
+        declared = as_given[name]
+        if declared is None:
+            shapes[name] = sizes
+        elif not all(isinstance(dim, int) or dim in found for dim in declared):
+            pairs = zip(declared, sizes, strict=True)
+            shapes[name] = tuple(dim if isinstance(dim, int) else size for dim, size in pairs)
+    new = [f"{dim}={size}" for dim, size in found.items() if dim not in dims]
+    new += [
+        f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items() if name not in input_shapes
+    ]
+    notes = [f"no sizes were given; those of the samples are used: {', '.join(new)}"] if new else []
+    return found, shapes, notes
+
+
 def is_anonymous(dim: Dim) -> bool:
     """No name, or one that names nothing: exporters write ``?`` for every unknown dim alike."""
     return dim is None or (isinstance(dim, str) and not re.search(r"\w", dim))
+
+
+def _as_given(
+    graph: Graph, dims: Mapping[str, int], input_shapes: Mapping[str, Shape]
+) -> dict[str, tuple[Dim, ...] | None]:
+    return {
+        name: _fix_one(name, tensor, dims, input_shapes.get(name)) for name, tensor in graph.inputs.items()
+    }
 
 
 def _check_names(graph: Graph, dims: Mapping[str, int], input_shapes: Mapping[str, Shape]) -> None:
@@ -113,10 +155,6 @@ def _check_given(name: str, declared: tuple[Dim, ...], dims: Mapping[str, int], 
             )
 
 
-def _is_fixed(shape: tuple[Dim, ...]) -> bool:
-    return all(isinstance(dim, int) for dim in shape)
-
-
 def _needed(graph: Graph, shapes: Mapping[str, tuple[Dim, ...] | None], command: str) -> DimsNeeded:
     options: list[str] = []
     named: dict[str, str] = {}
@@ -142,7 +180,7 @@ def _needed(graph: Graph, shapes: Mapping[str, tuple[Dim, ...] | None], command:
 
 
 def _done(shape: tuple[Dim, ...] | None) -> bool:
-    return shape is not None and _is_fixed(shape)
+    return shape is not None and all(isinstance(dim, int) for dim in shape)
 
 
 def _example(dim: Dim, axis: int) -> str:

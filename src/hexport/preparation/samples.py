@@ -61,6 +61,16 @@ def find_samples(
     return Samples(tuple(_random(graph, shapes, frozen, seed) for seed in range(COUNT)), real=False)
 
 
+def sizes_in(calib: str | Path, graph: Graph) -> dict[str, Shape]:
+    """The shapes of the samples in a file, by input, as far as they can be the model's."""
+    found = {}
+    for name, array in _read_arrays(Path(calib)).items():
+        tensor = graph.inputs.get(name)
+        if tensor is not None and array.ndim and len(tensor.shape or array.shape[1:]) == array.ndim - 1:
+            found[name] = array.shape[1:]
+    return found
+
+
 def _refuse_other_than_numbers(graph: Graph, frozen: Mapping[str, Array]) -> None:
     for name, tensor in graph.inputs.items():
         if name not in frozen and not _NUMBERS.fullmatch(tensor.dtype):

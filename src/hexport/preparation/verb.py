@@ -13,7 +13,7 @@ from hexport.backend.failures import ModelRejected
 from hexport.backend.running import run_on_cpu
 from hexport.errors import HexportError, UsageError
 from hexport.model import Model, read
-from hexport.model.dims import Shape, fix_shapes
+from hexport.model.dims import Shape, are_missing, fix_shapes, sizes_from
 from hexport.model.external import bring_along, external_bytes
 from hexport.model.labels import PREPARED
 from hexport.model.scheme import scheme_of
@@ -30,7 +30,7 @@ from hexport.preparation.pipeline import RuleSource, Standing, clean, improve, s
 from hexport.preparation.ranges import Finding
 from hexport.preparation.repro import save_repro
 from hexport.preparation.rescue import rescue
-from hexport.preparation.samples import Samples, find_samples
+from hexport.preparation.samples import Samples, find_samples, sizes_in
 from hexport.preparation.saving import LARGE, data_file, save
 from hexport.preparation.workbench import Workbench
 from hexport.rewrite.catalogue import rule_names, select_rules
@@ -73,7 +73,11 @@ def prepare(
     source = read(zoo.resolve(model))
     given, freeze, notes = zoo_defaults(model, input_shapes, freeze, sized=bool(dims))
     command = f"hexport prepare '{model}' -o '{output}' --target {soc.chip}"
-    shapes = fix_shapes(source.graph, dims or {}, given, command)
+    dims = dims or {}
+    if calib is not None and are_missing(source.graph, dims, given):
+        dims, given, said = sizes_from(source.graph, dims, given, sizes_in(calib, source.graph))
+        notes += said
+    shapes = fix_shapes(source.graph, dims, given, command)
     values = parse_frozen(source.graph, freeze, shapes)
     samples = find_samples(model, source.graph, shapes, values, calib)
     notes += _notes(source, samples)

@@ -18,7 +18,7 @@ from hexport.model import Graph, read
 from hexport.model.dims import Shape, fix_shapes
 from hexport.model.labels import PREPARED
 from hexport.preparation.freezing import parse_frozen
-from hexport.quantization.data import CalibrationData, open_calibration
+from hexport.quantization.data import CalibrationData, open_calibration, sized_by_samples
 from hexport.toolchain import Limits
 from hexport.zoo.defaults import zoo_defaults
 
@@ -76,7 +76,10 @@ def get_ready(
         )
     given, freeze, notes = zoo_defaults(model, sizes.shapes, sizes.freeze, sized=bool(sizes.dims))
     command = f"hexport quantize '{model}' --target {soc.chip}"
-    shapes = fix_shapes(source.graph, sizes.dims or {}, given, command)
+    unsized = parse_frozen(source.graph, freeze, {})
+    dims, given, said = sized_by_samples(source.graph, sizes.dims or {}, given, calib, unsized, limit=samples)
+    notes += said
+    shapes = fix_shapes(source.graph, dims, given, command)
     values = parse_frozen(source.graph, freeze, shapes)
     with _opened(calib, source.graph, shapes, values, preprocess, samples) as data:
         if any(bytes(entry.key) == PREPARED.encode() for entry in source.proto.metadata_props):

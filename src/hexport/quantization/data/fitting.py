@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexport.model.dims import Shape
-from hexport.model.graph import Graph
+from hexport.model.graph import Graph, TensorType
 from hexport.preparation.samples import BadSamples
 from hexport.quantization.data.sample import Array, Found, Sample
 from hexport.runtime.padding import pad
@@ -99,8 +99,8 @@ class Fitting:
         if not self._fits(name, shape):
             raise BadSamples(
                 f"{where}: input {name!r} has shape {list(shape)}",
-                why=f"the model is given {list(wanted.shape)}",
-                next=_shape_advice(shape, wanted.shape),
+                why=self._wanted_shape(name),
+                next=self._shape_advice(name, shape),
             )
         whole = dtype.kind in "iu" and wanted.dtype.kind in "iu"
         if not whole and dtype.newbyteorder("=") != wanted.dtype:
@@ -109,6 +109,18 @@ class Fitting:
                 why=f"the model takes {wanted.dtype}, and only whole numbers are converted unasked",
                 next=f"convert it yourself if that is right: array.astype('{wanted.dtype}')",
             )
+
+    def _wanted_shape(self, name: str) -> str:
+        return f"the model is given {list(self.inputs[name].shape)}"
+
+    def _shape_advice(self, name: str, shape: Shape) -> str:
+        if self._fits(name, (1, *shape)):
+            return (
+                "the batch axis is missing: array[None] for a sample, array[:, None] for an array of samples"
+            )
+        if self._fits(name, shape[1:]):
+            return "one sample has an axis too many; only in an .npz file the first axis counts the samples"
+        return "give the shape that the model is prepared for, or other sizes with --dim and --input-shape"
 
     def _fits(self, name: str, shape: Shape) -> bool:
         wanted, fill = self.inputs[name].shape, self.fill.get(name, {})
@@ -173,8 +185,14 @@ class AnySize(Fitting):
             and all(not isinstance(d, int) or d == size for d, size in zip(dims, shape, strict=True))
         )
 
+    def _wanted_shape(self, name: str) -> str:
+        return f"the model takes {TensorType(str(self.inputs[name].dtype), self._dims[name])}"
+
     def _filled(self, name: str, array: Array) -> Array:  # noqa: ARG002 - as it is
         return array
+
+    def _agree(self, name: str, given: Array | None, where: str) -> None:
+        """Not asked here: a frozen value has its shape only when the sizes are known."""
 
 
 def _check_finite(name: str, array: Array, where: str) -> None:
@@ -186,11 +204,3 @@ def _check_finite(name: str, array: Array, where: str) -> None:
             why="one such number makes every range that is measured useless",
             next="leave the sample out, or repair what makes it",
         )
-
-
-def _shape_advice(shape: Shape, wanted: Shape) -> str:
-    if wanted[:1] == (1,) and shape == wanted[1:]:
-        return "the batch axis is missing: array[None] for one sample, array[:, None] for an array of samples"
-    if shape[1:] == wanted:
-        return "one sample has an axis too many; only in an .npz file the first axis counts the samples"
-    return "give the shape that the model is prepared for, or other sizes with --dim and --input-shape"

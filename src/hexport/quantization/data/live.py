@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol, TypeGuard
 
 import numpy as np
 
@@ -16,6 +17,12 @@ from hexport.quantization.data.fitting import Fitting
 from hexport.quantization.data.sample import Found
 
 _NAMED = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)")
+
+
+class _Reader(Protocol):
+    """ONNX Runtime's ``CalibrationDataReader``, or what looks like one."""
+
+    def get_next(self) -> object: ...
 
 
 class Live:
@@ -30,6 +37,11 @@ class Live:
         self.count = len(source) if isinstance(source, (list, tuple)) else count
         self._source = source
         self._fitting = fitting
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether it gives nothing any more once it was read; what is called gives its samples anew."""
+        return isinstance(self._source, Iterator) or _is_reader(self._source)
 
     def read(self) -> Iterator[Found]:
         number = 0
@@ -74,9 +86,8 @@ class Live:
 
 def _iterate(source: object, description: str) -> Iterator[object]:
     """The samples of a reader, of what a callable returns, or of an iterable."""
-    get_next = getattr(source, "get_next", None)
-    if callable(get_next) and not isinstance(source, type):
-        return _drain(get_next)
+    if _is_reader(source):
+        return _drain(source.get_next)
     if isinstance(source, Iterable) and not isinstance(source, (str, bytes, Mapping, np.ndarray)):
         return iter(source)
     if callable(source):
@@ -85,6 +96,10 @@ def _iterate(source: object, description: str) -> Iterator[object]:
         f"{description} gives a {type(source).__name__}, which is no series of samples",
         next="give an iterable of dicts with an array an input, or a reader with get_next()",
     )
+
+
+def _is_reader(source: object) -> TypeGuard[_Reader]:
+    return callable(getattr(source, "get_next", None)) and not isinstance(source, type)
 
 
 def _drain(get_next: Callable[[], object]) -> Iterator[object]:

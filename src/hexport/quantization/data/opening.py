@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from pathlib import Path
 
 from hexport import zoo
@@ -14,7 +13,7 @@ from hexport.preparation.samples import BadSamples
 from hexport.quantization.data.archive import Archive
 from hexport.quantization.data.array_folder import ArrayFolder, InputFolders
 from hexport.quantization.data.calibration import CalibrationData
-from hexport.quantization.data.fitting import AnySize, Fitting
+from hexport.quantization.data.fitting import Fitting
 from hexport.quantization.data.live import Live, describe, load_named, looks_named
 from hexport.quantization.data.picture_folder import SUFFIXES, PictureFolder
 from hexport.quantization.data.preprocessing import IN_FOLDER, Preprocess, find_preprocess
@@ -46,7 +45,7 @@ def open_calibration(
         raise UsageError(f"{limit} samples cannot be used", next="ask for at least one")
     fitting = Fitting(graph, shapes, frozen, fill)
     declared = Path(preprocess) if isinstance(preprocess, str) else preprocess
-    found = _find(source, fitting, declared, limit)
+    found = find_source(source, fitting, declared, limit)
     if declared is not None and not isinstance(found, PictureFolder):
         raise UsageError(
             f"a preprocessing was given, and {found.description} holds no pictures",
@@ -56,7 +55,10 @@ def open_calibration(
     return CalibrationData(found, fitting, limit)
 
 
-def _find(source: object, fitting: Fitting, declared: Preprocess | Path | None, limit: int | None) -> Source:
+def find_source(
+    source: object, fitting: Fitting, declared: Preprocess | Path | None, limit: int | None
+) -> Source:
+    """What the samples are read from."""
     if not isinstance(source, (str, Path)):
         return Live(source, describe(source), fitting)
     text, path = str(source), Path(source)
@@ -73,6 +75,13 @@ def _find(source: object, fitting: Fitting, declared: Preprocess | Path | None, 
     if looks_named(text):
         return Live(load_named(text), text, fitting)
     raise BadSamples(f"there is no {path}", next=FORMS)
+
+
+def holds_pictures(source: object) -> bool:
+    """Whether it is a folder with pictures in it."""
+    if not isinstance(source, (str, Path)) or not Path(source).is_dir():
+        return False
+    return any(path.suffix.lower() in SUFFIXES for path in _visible(Path(source))[0])
 
 
 def _from_zoo(text: str, fitting: Fitting, count: int) -> Source:
@@ -138,22 +147,3 @@ def _left_out(paths: list[Path]) -> tuple[str, ...]:
         return ()
     named = ", ".join(path.name for path in paths[:3]) + (", …" if len(paths) > 3 else "")
     return (f"{len(paths)} other file(s) or folder(s) are left out: {named}",)
-
-
-def sample_shapes(
-    source: object, graph: Graph, frozen: Mapping[str, Array], *, limit: int | None = None
-) -> Iterator[dict[str, Shape]]:
-    """The shapes of the samples, which may differ from one to the next in every dim that has no number."""
-    if isinstance(source, str) and source.startswith(ZOO):
-        found: Iterable[Mapping[str, Array]] = zoo.inputs(source.removeprefix(ZOO), count=limit or ZOO_COUNT)
-        yield from ({name: array.shape for name, array in sample.items()} for sample in found)
-        return
-    if isinstance(source, Iterator):
-        raise UsageError(
-            "the samples can be read only once, and their sizes must be known before they are used",
-            next="give a callable or a list instead of a generator, or name the sizes",
-        )
-    fitting = AnySize(graph, frozen)
-    for number, one in enumerate(islice(_find(source, fitting, None, limit).read(), limit)):
-        sample = fitting.fit(one, number)
-        yield {name: sample[name].shape for name in fitting.free}
