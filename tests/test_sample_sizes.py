@@ -148,3 +148,11 @@ def test_preparing_takes_them(tmp_path: Path) -> None:
     result = prepare(model, output=tmp_path / "p.onnx", target=TARGET, calib=samples)
     assert result.input_shapes == {"x": (1, 3, 16, 16)}
     assert "no sizes were given; those of the samples are used: N=1" in result.warnings
+
+
+def test_preparing_tells_of_a_missing_axis(tmp_path: Path) -> None:
+    model, samples = saved(tmp_path)
+    np.savez(samples, x=np.ones((4, 3, 16, 16), np.float32))
+    with pytest.raises(BadSamples, match=r"has shape \[3, 16, 16\]") as caught:
+        prepare(model, output=tmp_path / "p.onnx", target=TARGET, calib=samples)
+    assert "float32[N,3,16,16]" in caught.value.why

@@ -62,12 +62,16 @@ def find_samples(
 
 
 def sizes_in(calib: str | Path, graph: Graph) -> dict[str, Shape]:
-    """The shapes of the samples in a file, by input, as far as they can be the model's."""
+    """The shapes of the samples in a file, by input."""
     found = {}
     for name, array in _read_arrays(Path(calib)).items():
-        tensor = graph.inputs.get(name)
-        if tensor is not None and array.ndim and len(tensor.shape or array.shape[1:]) == array.ndim - 1:
-            found[name] = array.shape[1:]
+        tensor, shape = graph.inputs.get(name), array.shape[1:]
+        if tensor is None or not array.ndim:
+            continue
+        declared = shape if tensor.shape is None else tensor.shape
+        if len(declared) != len(shape):
+            raise _misshapen(Path(calib), name, shape, f"the model takes {tensor}")
+        found[name] = shape
     return found
 
 
@@ -138,13 +142,17 @@ def _check(path: Path, name: str, array: Array, dtype: str, shape: Shape) -> Non
     import numpy as np
 
     if array.shape[1:] != tuple(shape):
-        raise BadSamples(
-            f"{path}: a sample of {name!r} has shape {list(array.shape[1:])}",
-            why=f"the model is prepared for {list(shape)}",
-            next="the first axis counts the samples; the rest is the shape of one input",
-        )
+        raise _misshapen(path, name, array.shape[1:], f"the model is prepared for {list(shape)}")
     if array.dtype.name != dtype:
         raise BadSamples(f"{path}: {name!r} is {array.dtype.name}", why=f"the model takes {dtype}")
     bad = ~np.isfinite(array.astype(np.float64)) if np.issubdtype(array.dtype, np.floating) else np.zeros(1)
     if bad.any():
         raise BadSamples(f"{path}: sample {int(np.argwhere(bad)[0][0])} of {name!r} holds NaN or infinity")
+
+
+def _misshapen(path: Path, name: str, shape: Shape, why: str) -> BadSamples:
+    return BadSamples(
+        f"{path}: a sample of {name!r} has shape {list(shape)}",
+        why=why,
+        next="the first axis counts the samples; the rest is the shape of one input",
+    )
