@@ -15,6 +15,8 @@ _MOST, _LEAST = 16384, 1024
 """Numbers of one array that are counted: of more, so many at random, and all that lie beyond those."""
 _HALVED_AFTER = 32
 """So many arrays tell what a tensor is like; of later ones half as many numbers are counted, and so on."""
+_SINGLY = 256
+"""So few are put into their bins one by one, faster than all bins are gone through."""
 _FEW = 64
 """Numbers of one array, of which the largest is chance."""
 _EXTREMES = 4
@@ -73,9 +75,11 @@ class Histogram:
         self._count(body, flat.size // most)
         # Outliers are few, and what cutting them off costs is theirs alone: none may be missed.
         least, largest = body.min(), body.max()
-        if low < least:
+        if low < least and high > largest:
+            self._count(flat[(flat < least) | (flat > largest)], 1)
+        elif low < least:
             self._count(flat[flat < least], 1)
-        if high > largest:
+        elif high > largest:
             self._count(flat[flat > largest], 1)
 
     def _count(self, flat: NDArray[Any], times: int) -> None:
@@ -85,8 +89,11 @@ class Histogram:
         # than all the rest.)
         np.maximum(places, 0, out=places)
         np.minimum(places, BINS - 1, out=places)
-        more = np.bincount(places, minlength=BINS)
         self._make_room(times * flat.size)
+        if flat.size < _SINGLY:
+            np.add.at(self.counts, places, self.counts.dtype.type(times))
+            return
+        more = np.bincount(places, minlength=BINS)
         np.add(self.counts, more if times == 1 else times * more, out=self.counts, casting="same_kind")
 
     def fill(self, places: NDArray[Any], counts: NDArray[Any]) -> None:
