@@ -99,10 +99,10 @@ class InputFolders:
             yield Found(values, f"{self.description}, {self._files[number]}")
 
     def _check_same(self, folder: Path, first: str, other: str) -> None:
-        names = [path.name for path in self._parts[other]]
-        for number, name in enumerate(sorted({*self._files, *names})):
-            if name not in self._files or name not in names:
-                lacking = other if name in self._files else first
+        here, there = set(self._files), {path.name for path in self._parts[other]}
+        for number, name in enumerate(sorted(here | there)):
+            if name not in here or name not in there:
+                lacking = other if name in here else first
                 raise BadSamples(
                     f"{folder}, sample {number}: input {lacking!r} has no file {name}",
                     why="files of one name in the sub-folders are one sample",

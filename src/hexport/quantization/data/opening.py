@@ -111,7 +111,8 @@ def _from_folder(folder: Path, fitting: Fitting, declared: Preprocess | Path | N
     if named:
         parts, left = _input_parts(others)
         return InputFolders(folder, parts, fitting, _left_out([*entries, *left]))
-    left = [path for path in [*entries, *others] if path not in arrays and path not in pictures]
+    samples = {*arrays, *pictures}
+    left = [path for path in [*entries, *others] if path not in samples]
     if pictures:
         return PictureFolder(folder, pictures, fitting, find_preprocess(declared, folder), _left_out(left))
     if not arrays:
@@ -130,7 +131,8 @@ def _input_parts(folders: list[Path]) -> tuple[dict[str, list[Path]], list[Path]
     for folder in folders:
         files, others = _visible(folder)
         parts[folder.name] = [path for path in files if path.suffix.lower() == ".npy"]
-        left += [path for path in [*files, *others] if path not in parts[folder.name]]
+        samples = set(parts[folder.name])
+        left += [path for path in [*files, *others] if path not in samples]
     return parts, left
 
 
