@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
+import small_models as small
 from hexport import facts
 from hexport.observe.check import check_and_run
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan, Precision, plan_for
 from hexport.quantization.workshop import Workshop
-from quantised_graphs import ARCH, cnn, quantised, transformer, workshop
+from quantised_graphs import ARCH, cnn, normal, quantised, transformer, workshop
 from rule_checks import TARGET, cpu
 from small_models import save
 
@@ -64,3 +66,27 @@ def test_a_mixed_model_is_on_the_npu(tmp_path: Path) -> None:
     assert cpu_nodes == []
     assert same > 28
     assert close > 22
+
+
+@pytest.mark.parametrize("layer", ["16a8w", "8a8w"])
+def test_a_product_with_its_own_sigmoid_is_right_at_every_height(tmp_path: Path, layer: str) -> None:
+    """Ten rows are what a YOLO for 320 pixels ends in; also where the 16 bits begin only behind the layer."""
+    made = small.model(
+        [
+            helper.make_node("Conv", ["x", "w"], ["a"], name="conv", pads=[1, 1, 1, 1]),
+            helper.make_node("Sigmoid", ["a"], ["s"], name="sigmoid"),
+            helper.make_node("Mul", ["a", "s"], ["m"], name="mul"),
+            helper.make_node("Conv", ["m", "w2"], ["y"], name="last"),
+        ],
+        [small.value("x", [1, 16, 10, 10])],
+        [small.value("y", None)],
+        [small.constant("w", normal(16, 16, 3, 3)), small.constant("w2", normal(16, 16, 1, 1))],
+        opset=21,
+    )
+    save(made, tmp_path / "float.onnx")
+    shop = workshop(made, tmp_path)
+    plan = plan_for(shop.model, SCHEMES["16a8w"], ARCH)
+    plan.set("conv", SCHEMES[layer], "for a test")
+    cpu_nodes, same, _ = on_npu(shop, plan, tmp_path)
+    assert cpu_nodes == []
+    assert same > 40

@@ -77,6 +77,20 @@ def bounded(op: str, *, whole: bool, end: bool) -> Case:
     return graph.ended(result, encoding)
 
 
+def gated(height: int, *, apart: bool) -> Case:
+    """A convolution's result times its own Sigmoid, as in every YOLO."""
+    graph = QdqGraph(f"gated {'apart' if apart else 'together'} at {height}")
+    x = numbers((1, 16, height, 12), "image")
+    made: Array = np.einsum("nchw,oc->nohw", x, W[:, :, 0, 0])
+    scale, zero = encoded(made, "u16")
+    value = graph.rounded(graph.node("Conv", graph.data(x, "u16"), graph.stored(W, "s8", 0)), (scale, zero))
+    read = graph.rounded(value, (scale * np.float32(1.02), zero)) if apart else value
+    gate = graph.rounded(
+        graph.node("Sigmoid", read), (np.array(2.0**-16, np.float32), np.array(0, np.uint16))
+    )
+    return graph.ended(graph.node("Mul", value, gate), encoded(made / (1 + np.exp(-made)), "u16"))
+
+
 def island(kind: str, *, barrier: bool) -> Case:
     """Float operators between integers."""
     graph = QdqGraph(f"{kind} {'behind casts' if barrier else 'open'}")
@@ -104,6 +118,7 @@ def table(*, own: bool) -> Case:
 
 
 ISLANDS = ("Conv", "Conv and Relu", "MatMul and Add", "Softmax", "Sigmoid")
+GATED = (8, 9, 10, 11, 12, 13)
 BOUNDED = ("Sigmoid", "HardSigmoid", "Tanh")
 
 
@@ -120,6 +135,7 @@ def results() -> dict[str, Measured]:
             for op in BOUNDED
             for whole, end in ((True, True), (False, True), (False, False))
         ),
+        *(gated(height, apart=apart) for height in GATED for apart in (True, False)),
         *(island(kind, barrier=barrier) for kind in ISLANDS for barrier in (True, False)),
         *(table(own=own) for own in (True, False)),
     ]
@@ -158,6 +174,14 @@ def test_the_whole_range_at_the_end(op: str) -> None:
     assert results()[f"{op} whole end"].db > RIGHT
     assert results()[f"{op} seen end"].db < WRONG
     assert results()[f"{op} seen inside"].db > RIGHT
+
+
+@pytest.mark.parametrize("height", GATED)
+def test_a_product_apart_from_its_sigmoid(height: int) -> None:
+    """Not for the heights around them: there the HTP needs no help."""
+    assert results()[f"gated apart at {height}"].db > RIGHT
+    together = results()[f"gated together at {height}"].db
+    assert together < WRONG if height in integer_rules()["apart-from-its-sigmoid"].sizes else together > RIGHT
 
 
 @pytest.mark.parametrize("kind", ISLANDS)

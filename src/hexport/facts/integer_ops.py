@@ -107,6 +107,8 @@ class IntegerRule:
     source: str
     value: float | None = None
     """The number in the statement that programs use."""
+    sizes: tuple[int, ...] = ()
+    """The sizes that it is about; empty for all."""
 
 
 def _holds(condition: str, given: object) -> bool:

@@ -3,7 +3,7 @@
 float node ──► y ──► float node                     nothing is put between
 float node ──► y ──► Q ──► DQ ──► integer node      at the border, in the reader's type
 integer node ──► y ──► Q ──► DQ ──┬─► readers of the same type, and float ones
-                                  └─► Q' ──► DQ' ──► readers of another type
+                                  └─► Q' ──► DQ' ──► readers of another type, and those kept apart
 
 onnxruntime's own quantiser is not used for this: it decides types by operator and not by node, stops at
 constants and metadata that real models have, and cannot leave a node in float inside a quantised graph.
@@ -22,6 +22,7 @@ from hexport.quantization.activations import Activations, encode_constant
 from hexport.quantization.coarse_sums import coarse_sum
 from hexport.quantization.encoding import Encoding, Floats, QType
 from hexport.quantization.initializers import add_initializer
+from hexport.quantization.misfused import apart, is_misfused
 from hexport.quantization.plan import Plan
 from hexport.quantization.roles import Role, kind_of, role_of
 from hexport.quantization.weights import LayerIntegers, bias_integers
@@ -96,7 +97,10 @@ class _Emitter:
                 self._bias(node, index, value)
             else:
                 wanted = reading_type(node, role, type_, self.arch)
-                node.replace_input_with(index, self._in_type(node, value, wanted))
+                # Asked of what is read now: the other readers are still where this node will no longer be.
+                misfused = is_misfused(node, value, self.plan)
+                read = self._in_type(node, value, wanted)
+                node.replace_input_with(index, self._apart(node, read) if misfused else read)
 
     def _fence(self, node: ir.Node) -> None:
         """Keep an operator that could be in integers in fp16: DQ ──► Cast(fp16) ──► Cast(fp32) ──► node.
@@ -132,6 +136,15 @@ class _Emitter:
             self.graph.insert_before(node, pair)
             self.readers[name, type_] = pair[1].outputs[0]
         return self.readers[name, type_]
+
+    def _apart(self, node: ir.Node, value: ir.Value) -> ir.Value:
+        """``value`` once more, in an encoding that only ``node`` reads."""
+        encoding = self._encoding_of(value)
+        if encoding is None:
+            return value
+        pair = self._pair(value, apart(encoding), f"{node.name}_apart")
+        self.graph.insert_before(node, pair)
+        return pair[1].outputs[0]
 
     def _constant(self, name: str, array: Floats, type_: QType) -> ir.Value:
         if (name, type_) not in self.stored:
