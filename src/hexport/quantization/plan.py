@@ -49,6 +49,8 @@ class Plan:
 
     precisions: dict[str, Precision] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
+    """Nodes that stay as they are set, even if they only move numbers."""
 
     def of(self, node: ir.Node) -> Precision:
         return self.precisions.get(str(node.name), FLOAT)
@@ -57,8 +59,13 @@ class Plan:
         self.precisions[name] = precision
         self.reasons[name] = reason
 
+    def keep(self, name: str, precision: Precision, reason: str) -> None:
+        """Set for good: not even ``settle_moving`` changes it."""
+        self.set(name, precision, reason)
+        self.kept.add(name)
+
     def copy(self) -> Plan:
-        return Plan(dict(self.precisions), dict(self.reasons))
+        return Plan(dict(self.precisions), dict(self.reasons), set(self.kept))
 
 
 def plan_for(model: ir.Model, scheme: Precision, arch: int) -> Plan:
@@ -118,12 +125,13 @@ def takes_blocks(node: ir.Node, block: int) -> bool:
 def settle_moving(model: ir.Model, plan: Plan) -> None:
     """What only moves numbers is as precise as what made them: a change of type there gains nothing.
 
-    What moves a graph's input is as its readers are.
+    What moves a graph's input is as its readers are. What is kept, by the user's word or for a reason of its
+    own, stays.
     """
-    nodes = list(model.graph)
+    nodes = [node for node in model.graph if str(node.name) not in plan.kept]
     for node in reversed(nodes):
         if _moves(node) and data_producer(node) is None:
-            readers = [plan.of(r) for r in _final_readers(node)]
+            readers = [plan.of(r) for r in final_readers(node)]
             if readers:
                 plan.precisions[str(node.name)] = _plain(readers[0])
     for node in nodes:
@@ -132,12 +140,12 @@ def settle_moving(model: ir.Model, plan: Plan) -> None:
             plan.precisions[str(node.name)] = _plain(plan.of(producer))
 
 
-def _final_readers(node: ir.Node) -> list[ir.Node]:
+def final_readers(node: ir.Node) -> list[ir.Node]:
     """The integer operators that compute with what the node moves, through others that move it on."""
     found: list[ir.Node] = []
     for reader in users(node.outputs):
         if _moves(reader):
-            found += _final_readers(reader)
+            found += final_readers(reader)
         elif kind_of(reader) is not None:
             found.append(reader)
     return found

@@ -16,6 +16,7 @@ from hexport.observe.decibels import USELESS_DB
 from hexport.quantization.candidates import Candidate, Effort, Trial, suited
 from hexport.quantization.encoding import QType
 from hexport.quantization.judging import Judge
+from hexport.quantization.mixed_ends import keep_mixed_ends
 from hexport.quantization.pacing import Pace
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan, Precision, plan_for, settle_moving
 from hexport.quantization.promoting import Option, promote
@@ -186,6 +187,8 @@ class Search:
             if plan.of(node).activation is not None and self.shop.is_infinite(node):
                 plan.set(str(node.name), FLOAT, "it holds infinities, which integers do not have")
         keep_to_share(self.shop.model, plan, scheme, self.shop.arch)
+        if self.judge.target.float:
+            keep_mixed_ends(self.shop.model, plan, self.shop.histograms)
         self.settle(plan)
         settle_moving(self.shop.model, plan)
         return plan

@@ -63,7 +63,7 @@ class Wishes:
                     next="leave it out, or say fp16",
                 )
             for node in able:
-                plan.set(str(node.name), _precision(node, scheme), f"asked for by {wish!r}")
+                plan.keep(str(node.name), _precision(node, scheme), f"asked for by {wish!r}")
 
     def _refuse_unknown_tensors(self, model: ir.Model) -> None:
         known = {str(value.name) for value in model.graph.inputs}

@@ -1,0 +1,44 @@
+"""Where a model ends by joining numbers of different size: boxes up to 640 and scores up to 1.
+
+boxes ──► Q ──► DQ ──┐
+                     ├──► Concat ──► output      in fp16: each part keeps the steps it was made in
+scores ─► Q ──► DQ ──┘
+
+One encoding for both has steps for the boxes, and at 8 bits every score becomes 0. The output's SQNR does not
+show it: it is the boxes'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from hexport.quantization.histogram import Histogram
+from hexport.quantization.plan import FLOAT, Plan, final_readers
+from hexport.rewrite.values import constant
+
+_APART = 8.0
+"""The largest part is so many times the smallest: three bits that the smallest would lose."""
+
+
+def keep_mixed_ends(model: ir.Model, plan: Plan, histograms: Mapping[str, Histogram]) -> None:
+    """Leave such a Concat in float, if nothing computes in integers with what it joins."""
+    for node in model.graph:
+        if node.op_type != "Concat" or plan.of(node).activation is None or final_readers(node):
+            continue
+        sizes = sorted(size for size in _sizes(node, histograms) if size > 0)
+        if sizes and sizes[-1] >= _APART * sizes[0]:
+            reason = f"it joins numbers up to {sizes[0]:.3g} and up to {sizes[-1]:.3g} at the model's end"
+            plan.keep(str(node.name), FLOAT, f"{reason}: one step for both would lose the small ones")
+
+
+def _sizes(node: ir.Node, histograms: Mapping[str, Histogram]) -> Iterator[float]:
+    """The largest magnitude of each part, as far as it is known."""
+    for value in node.inputs:
+        array = constant(value)
+        if array is not None:
+            yield float(np.abs(array).max(initial=0))
+        elif value is not None and (seen := histograms.get(str(value.name))) is not None:
+            yield max(abs(seen.low), abs(seen.high))
