@@ -13,7 +13,8 @@ import onnx_ir as ir
 from hexport import facts
 from hexport.backend.running import run_on_htp
 from hexport.quantization.plan import SCHEMES, plan_for
-from hexport.quantization.workshop import Recipe, Workshop
+from hexport.quantization.recipe import Recipe
+from hexport.quantization.workshop import Workshop
 from hexport.rewrite.applying import infer_shapes
 from rule_checks import TARGET, Feeds, cpu
 

@@ -17,8 +17,9 @@ from hexport import HexportError, facts
 from hexport.backend.requests import AssignedPart
 from hexport.backend.running import run_on_cpu, run_on_htp
 from hexport.quantization.plan import SCHEMES, Plan, Precision, plan_for
+from hexport.quantization.recipe import Recipe
 from hexport.quantization.roles import weight_of
-from hexport.quantization.workshop import Recipe, Workshop
+from hexport.quantization.workshop import Workshop
 from hexport.rewrite.applying import infer_shapes
 from operator_cases import Array, Case, merged
 

@@ -13,7 +13,8 @@ from onnx import helper
 import small_models as small
 from hexport import facts
 from hexport.quantization.plan import SCHEMES, Plan, plan_for
-from hexport.quantization.workshop import Recipe, Workshop
+from hexport.quantization.recipe import Recipe
+from hexport.quantization.workshop import Workshop
 from hexport.rewrite.applying import infer_shapes
 from rule_checks import TARGET, Feeds, cpu, random_feeds
 

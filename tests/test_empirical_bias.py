@@ -13,7 +13,8 @@ import pytest
 from hexport.quantization import empirical
 from hexport.quantization.empirical import float_means, measure_biases
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan, plan_for
-from hexport.quantization.workshop import Recipe, Workshop
+from hexport.quantization.recipe import Recipe
+from hexport.quantization.workshop import Workshop
 from quantised_graphs import ARCH, PLAIN, cnn, normal, transformer, workshop, workshop_with
 from rule_checks import cpu, random_feeds
 from step_models import graph

@@ -12,7 +12,7 @@ from hexport.quantization.candidates import Candidate
 from hexport.quantization.judging import Judge
 from hexport.quantization.layers_on_npu import MOST, _spread, layers_on_npu
 from hexport.quantization.plan import SCHEMES, plan_for
-from hexport.quantization.workshop import Recipe
+from hexport.quantization.recipe import Recipe
 from hexport.toolchain import Limits
 from quantised_graphs import ARCH, cnn, workshop
 

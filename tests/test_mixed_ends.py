@@ -47,7 +47,7 @@ def detector(size: float, *after: onnx.NodeProto) -> onnx.ModelProto:
 def precision_of_join(proto: onnx.ModelProto, folder: Path) -> tuple[object, str]:
     shop = workshop(proto, folder)
     plan = plan_for(shop.model, SCHEMES["8a8w"], ARCH)
-    keep_mixed_ends(shop.model, plan, shop.histograms)
+    keep_mixed_ends(shop, plan)
     settle_moving(shop.model, plan)
     (join,) = (node for node in shop.model.graph if node.name == "join")
     return plan.of(join), plan.reasons.get("join", "")
@@ -80,6 +80,14 @@ def test_small_numbers_beside_large_ones_are_right_on_the_npu(tmp_path: Path, sc
 def test_which_are_kept(tmp_path: Path, size: float, after: tuple[onnx.NodeProto, ...], kept: bool) -> None:
     precision, reason = precision_of_join(detector(size, *after), tmp_path)
     assert (precision == FLOAT, bool(reason)) == (kept, kept)
+
+
+@pytest.mark.parametrize("size", [400.0, 1.0])
+def test_a_chip_without_float_is_told_of(tmp_path: Path, size: float) -> None:
+    result = done(detector(size), tmp_path, target="QCM6490")
+    said = [warning for warning in result.warnings if "the small ones lose their steps" in warning]
+    assert len(said) == (size > 1)
+    assert decisions(tmp_path)["nodes"]["join"]["scheme"] == "8a"
 
 
 def test_a_wish_for_what_only_moves_numbers_is_heard(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from hexport.backend.failures import RunFailed
 from hexport.quantization.candidates import EFFORTS, Candidate
 from hexport.quantization.judging import Judge
 from hexport.quantization.plan import FLOAT, SCHEMES, Precision, plan_for
+from hexport.quantization.recipe import Recipe
 from hexport.quantization.search import Search
-from hexport.quantization.workshop import Recipe, Workshop
+from hexport.quantization.workshop import Workshop
 from hexport.toolchain import Limits
 from quantised_graphs import PLAIN, cnn, normal, workshop
 from rule_checks import TARGET

@@ -14,8 +14,9 @@ import small_models as small
 from hexport.quantization import emitting, switches
 from hexport.quantization.htp_sums import htp_sums
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan, plan_for
+from hexport.quantization.recipe import Recipe
 from hexport.quantization.switches import Harm, harms
-from hexport.quantization.workshop import Recipe, Workshop
+from hexport.quantization.workshop import Workshop
 from quantised_graphs import ARCH, PLAIN, cnn, normal, quantised, transformer, workshop
 from rule_checks import cpu, random_feeds
 

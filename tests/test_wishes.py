@@ -48,6 +48,9 @@ def written(folder: Path, document: Any) -> Path:
         ("Conv", {"conv", "depthwise"}),
         (".*pool|gem.", {"pool", "gemm"}),
         ("(?i)CONV", {"conv"}),
+        ("r2", {"clip"}),
+        ("x", {"conv"}),
+        ("w3", {"gemm"}),
     ],
 )
 def test_nodes_are_kept_float_by_name_operator_and_pattern(wish: str, nodes: set[str]) -> None:
@@ -148,6 +151,8 @@ BAD_FILES = {
     "a range the wrong way round": ({"tensors": {"r1": {"low": 2, "high": 1}}}, "is empty"),
     "an infinite range": ('{"tensors": {"r1": {"low": 0, "high": Infinity}}}', "not of float32"),
     "a range of NaN": ('{"tensors": {"r1": {"low": NaN, "high": 1}}}', "not of float32"),
+    "an unknown recipe": ({"recipe": "mse ranges, magic"}, "no recipe 'mse ranges, magic'"),
+    "a recipe that is a list": ({"recipe": ["mse ranges"]}, "no recipe"),
     "a cure that is a word": ({"cures": "GruUnrolled"}, "no list of names"),
     "a range beyond float32": ({"tensors": {"r1": {"low": 0, "high": 1e300}}}, "not of float32"),
 }

@@ -121,6 +121,8 @@ class Steps:
                 max_drop=wishes.max_drop,
                 override=settled or wishes.override,
                 keep_float=() if settled else wishes.keep_float,
+                ranges=None if settled else wishes.ranges,
+                without=() if settled else wishes.without,
                 effort="fast" if settled else wishes.effort,
                 input_shapes=sizes.shapes,
                 freeze=dict(self.freeze) or None,

@@ -54,6 +54,8 @@ def build(
     max_drop: float | None = None,
     override: str | Path | None = None,
     keep_float: Sequence[str] = (),
+    ranges: str | None = None,
+    without: Sequence[str] = (),
     effort: str = "normal",
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Shape] | None = None,
@@ -81,7 +83,17 @@ def build(
     """
     began = time.perf_counter()
     model = as_description(model, example_inputs, dynamic_shapes)
-    wishes = Wishes(scheme or "", min_sqnr, metric, max_drop, override, tuple(keep_float), effort)
+    wishes = Wishes(
+        scheme or "",
+        min_sqnr,
+        metric,
+        max_drop,
+        override,
+        tuple(keep_float),
+        ranges,
+        tuple(without),
+        effort,
+    )
     order = take_order(
         model,
         Path(output),

@@ -27,6 +27,8 @@ class Wishes:
     max_drop: float | None = None
     override: str | Path | None = None
     keep_float: tuple[str, ...] = ()
+    ranges: str | None = None
+    without: tuple[str, ...] = ()
     effort: str = "normal"
 
     @property
@@ -37,6 +39,8 @@ class Wishes:
             "--max-drop": self.max_drop is not None,
             "--override": self.override is not None,
             "--keep-float": bool(self.keep_float),
+            "--ranges": self.ranges is not None,
+            "--without": bool(self.without),
         }
         return tuple(option for option, is_given in given.items() if is_given)
 
@@ -53,5 +57,7 @@ class Wishes:
             "max_drop": self.max_drop,
             "override": file_digest(Path(self.override)) if self.override else "",
             "keep_float": list(self.keep_float),
+            "ranges": self.ranges,
+            "without": sorted(self.without),
             "effort": self.effort,
         }

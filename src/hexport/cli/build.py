@@ -24,8 +24,8 @@ from hexport.errors import UsageError
 
 Number = int | float
 _PACKAGE_ONLY = (
-    "override", "keep_float", "effort", "freeze", "buckets", "pad", "with_cpu_model", "with_source_models",
-    "share_weights",
+    "override", "keep_float", "ranges", "without", "effort", "freeze", "buckets", "pad", "with_cpu_model",
+    "with_source_models", "share_weights",
 )  # fmt: skip
 
 
@@ -136,6 +136,8 @@ def command(
     max_drop: float | None,
     override: Path | None,
     keep_float: tuple[str, ...],
+    ranges: str | None,
+    without: tuple[str, ...],
     effort: str,
     dims: dict[str, int],
     input_shapes: dict[str, tuple[int, ...]],
@@ -198,6 +200,8 @@ def command(
             max_drop=max_drop,
             override=override,
             keep_float=keep_float,
+            ranges=ranges,
+            without=without,
             effort=effort,
             dims=dims,
             input_shapes=input_shapes,

@@ -21,6 +21,9 @@ from hexport.cli.model_options import (
 )
 from hexport.cli.output import console, json_option, print_json, telling
 
+# To know them must not take what it takes to use them; a test compares them with the quantiser's own.
+RANGES = ("min-max", "percentile", "mse", "entropy")
+TECHNIQUES = ("equalised-channels", "error-carrying-rounding", "bias-correction", "measured-bias")
 _ACCURACY = (
     click.option("--calib", metavar="SOURCE", help="Real inputs: FILE.npz, a folder, or MODULE:CALLABLE."),
     click.option(
@@ -42,8 +45,19 @@ _ACCURACY = (
     click.option(
         "--keep-float",
         multiple=True,
-        metavar="NODE|REGEX|OP",
+        metavar="NODE|OP|TENSOR|REGEX",
         help="Nodes that stay fp16. Repeatable.",
+    ),
+    click.option(
+        "--ranges",
+        type=click.Choice(RANGES),
+        help="How ranges are made of what was seen. [default: the best of some]",
+    ),
+    click.option(
+        "--without",
+        multiple=True,
+        type=click.Choice(TECHNIQUES),
+        help="A technique that is not to be tried. Repeatable.",
     ),
     click.option(
         "--effort",
@@ -92,6 +106,8 @@ def command(
     max_drop: float | None,
     override: Path | None,
     keep_float: tuple[str, ...],
+    ranges: str | None,
+    without: tuple[str, ...],
     effort: str,
     dims: dict[str, int],
     input_shapes: dict[str, tuple[int, ...]],
@@ -119,6 +135,8 @@ def command(
             max_drop=max_drop,
             override=override,
             keep_float=keep_float,
+            ranges=ranges,
+            without=without,
             effort=effort,
             dims=dims,
             input_shapes=input_shapes,

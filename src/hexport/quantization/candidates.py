@@ -11,7 +11,8 @@ import onnx_ir as ir
 
 from hexport.observe.comparing import Comparison
 from hexport.quantization.plan import Plan
-from hexport.quantization.workshop import Recipe, Workshop
+from hexport.quantization.recipe import Recipe
+from hexport.quantization.workshop import Workshop
 
 if TYPE_CHECKING:
     from hexport.observe.verdict import Verdict
@@ -65,12 +66,6 @@ EFFORTS: Mapping[str, Effort] = {
         layers=True,
     ),
 }
-
-
-def recipes_named(text: str, otherwise: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
-    """The one recipe that reads so; ``otherwise`` when none does."""
-    known = [recipe for effort in EFFORTS.values() for recipe in effort.recipes]
-    return next(((recipe,) for recipe in known if str(recipe) == text), otherwise)
 
 
 def suited(recipes: Sequence[Recipe], plan: Plan, shop: Workshop, say: Callable[[str], None]) -> list[Recipe]:

@@ -12,10 +12,11 @@ from hexport.quantization.candidates import Candidate
 from hexport.quantization.judging import Judge
 from hexport.quantization.plan import Plan, Precision, fitting, refusal, users
 from hexport.quantization.promoting import Noise, Option
+from hexport.quantization.recipe import Recipe
 from hexport.quantization.roles import kind_of
 from hexport.quantization.switches import Harm, harms
 from hexport.quantization.work import all_macs, cost
-from hexport.quantization.workshop import Recipe, Workshop
+from hexport.quantization.workshop import Workshop
 
 
 def harms_of(start: Candidate, shop: Workshop, judge: Judge) -> list[Harm]:

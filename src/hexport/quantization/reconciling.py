@@ -7,8 +7,9 @@ import time
 from hexport.backend.failures import BackendError
 from hexport.quantization.judging import Judge
 from hexport.quantization.plan import FLOAT, Plan, settle_moving
+from hexport.quantization.recipe import Recipe
 from hexport.quantization.roles import kind_of
-from hexport.quantization.workshop import Recipe, Workshop
+from hexport.quantization.workshop import Workshop
 from hexport.toolchain import WorkerError
 
 _SECONDS = 100.0

@@ -21,11 +21,12 @@ from hexport.quantization.pacing import Pace
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan, Precision, plan_for, settle_moving
 from hexport.quantization.promoting import Option, promote
 from hexport.quantization.raising import harms_of, options_for, take_along
+from hexport.quantization.recipe import Recipe
 from hexport.quantization.reconciling import find_misread
 from hexport.quantization.shares import FLOAT_SHARE, WIDE_SHARE, float_macs, is_within, keep_to_share
 from hexport.quantization.switches import Harm
 from hexport.quantization.work import all_macs, cost
-from hexport.quantization.workshop import Recipe, Workshop
+from hexport.quantization.workshop import Workshop
 from hexport.toolchain import WorkerError
 
 _MARGIN_DB = 1.0
@@ -188,7 +189,7 @@ class Search:
                 plan.set(str(node.name), FLOAT, "it holds infinities, which integers do not have")
         keep_to_share(self.shop.model, plan, scheme, self.shop.arch)
         if self.judge.target.float:
-            keep_mixed_ends(self.shop.model, plan, self.shop.histograms)
+            keep_mixed_ends(self.shop, plan)
         self.settle(plan)
         settle_moving(self.shop.model, plan)
         return plan

@@ -17,16 +17,18 @@ from hexport.errors import UsageError
 from hexport.model.dims import Shape
 from hexport.model.reference import cpu_session, run_each
 from hexport.preparation.saving import save
-from hexport.quantization.candidates import EFFORTS, Candidate, Effort, Trial, recipes_named
+from hexport.quantization.candidates import EFFORTS, Candidate, Effort, Trial
 from hexport.quantization.data import CalibrationData
 from hexport.quantization.fitting_model import fit_for_integers
 from hexport.quantization.holding_out import Part, too_few
 from hexport.quantization.judging import Judge, Metric, Samples
 from hexport.quantization.layers_on_npu import layers_on_npu
 from hexport.quantization.metric import find_metric
+from hexport.quantization.mixed_ends import mixed_in_integers
 from hexport.quantization.outcome import Quantization, decisions, ends_of_scores, float_nodes, mac_shares
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan
 from hexport.quantization.readying import Ready, Sizes, get_ready
+from hexport.quantization.recipe import Recipe, as_settled
 from hexport.quantization.search import UNSEEN_DB, Search
 from hexport.quantization.shares import FLOAT_SHARE
 from hexport.quantization.strategy import find_best
@@ -59,6 +61,8 @@ def quantize(
     max_drop: float | None = None,
     override: str | Path | None = None,
     keep_float: Sequence[str] = (),
+    ranges: str | None = None,
+    without: Sequence[str] = (),
     effort: str = "normal",
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Shape] | None = None,
@@ -71,12 +75,14 @@ def quantize(
 ) -> Quantization:
     """Write to ``output`` what ``model`` becomes in integers for ``target``, and ``quant.json`` beside it.
 
+    ``ranges`` and ``without`` settle techniques that would be tried (see ``recipe.py``).
     ``executor`` compares candidates side by side: threads, processes, or a cluster that shares the disk.
     """
     began, output = time.perf_counter(), Path(output)
     soc = facts.find_target(target)
     wishes = read_wishes(None if override is None else Path(override), keep_float)
     _refuse_unknown(scheme, effort, output)
+    recipes = _recipes(scheme, effort, wishes, ranges, without)
     measure, allowed = find_metric(metric, max_drop, min_sqnr)
     limits = limits or Limits()
     with temporary_folder() as folder:
@@ -91,7 +97,7 @@ def quantize(
                 shop,
                 judge,
                 GOALS.get(scheme, 0.0) if min_sqnr is None else min_sqnr + UNSEEN_DB,
-                replace(tries, recipes=recipes_named(wishes.recipe, tries.recipes)),
+                replace(tries, recipes=recipes),
                 lambda plan: wishes.apply(shop.model, plan, soc.htp_arch),
                 say,
                 allowed,
@@ -128,11 +134,25 @@ def quantize(
                 *_said_of(best),
                 *_worse_where_fitted(best, min_sqnr),
                 *ends_of_scores(shop, best),
+                *mixed_in_integers(shop, best.plan),
                 *_untouched(scheme, best, search.tried),
                 *unmeasured,
                 *_much_float(scheme, shares.get(str(FLOAT), 0.0)),
             ),
         )
+
+
+def _recipes(
+    scheme: str, effort: str, wishes: Wishes, ranges: str | None, without: Sequence[str]
+) -> tuple[Recipe, ...]:
+    """The effort's own or a quant.json's, as far as the user left them open."""
+    if scheme == "fp16" and (ranges or without):
+        raise UsageError(
+            f"{'--ranges' if ranges else '--without'} means nothing for fp16",
+            why="nothing is quantised in it",
+            next="leave it out, or ask for another scheme",
+        )
+    return as_settled((wishes.recipe,) if wishes.recipe else EFFORTS[effort].recipes, ranges, without)
 
 
 def _effort(name: str, *, asked: bool) -> Effort:

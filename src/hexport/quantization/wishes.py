@@ -15,9 +15,10 @@ from hexport.errors import UsageError
 from hexport.quantization.activations import GivenRange
 from hexport.quantization.encoding import QType
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan, Precision, refusal
+from hexport.quantization.recipe import Recipe, recipe_named
 from hexport.quantization.roles import kind_of, weight_of
 
-_FORM = '{"nodes": {"NAME, OP or REGEX": "16a8w"}, "tensors": {"NAME": {"low": -1.0, "high": 1.0}}}'
+_FORM = '{"nodes": {"NODE, OP, TENSOR or REGEX": "16a8w"}, "tensors": {"NAME": {"low": -1.0, "high": 1.0}}}'
 
 _LARGEST = 3.4e38
 _KEYS = {"schema_version", "recipe", "partial", "cures", "nodes", "tensors"}
@@ -25,12 +26,12 @@ _KEYS = {"schema_version", "recipe", "partial", "cures", "nodes", "tensors"}
 
 @dataclass(frozen=True)
 class Wishes:
-    """Node, operator or pattern -> scheme; tensor -> range."""
+    """Node, operator, tensor or pattern -> scheme; tensor -> range."""
 
     nodes: Mapping[str, str]
     tensors: Mapping[str, GivenRange]
-    recipe: str = ""
-    """The one that a quant.json was made with; empty when it is to be found."""
+    recipe: Recipe | None = None
+    """The one that a quant.json was made with; None when it is to be found."""
     partial: bool = False
     """Made for the same model at other sizes: names that this one lacks are passed over."""
     cures: tuple[str, ...] = ()
@@ -48,7 +49,8 @@ class Wishes:
             if not fitting:
                 raise UsageError(
                     f"no node fits {wish.removeprefix('=')!r}",
-                    why="it is neither a node's name, nor an operator of the model, nor a pattern of names",
+                    why="it is neither a node's name, nor an operator of the model, nor a tensor's name, "
+                    "nor a pattern of nodes' names",
                     next="see the names in quant.json, or leave it out",
                 )
             # A pattern may take in nodes that have no such form; one of them at least must have it.
@@ -78,32 +80,40 @@ class Wishes:
 
 def read_wishes(file: Path | None, keep_float: Sequence[str]) -> Wishes:
     """From a file (a quant.json serves) and from the command line."""
-    nodes: dict[str, str] = {}
-    tensors: dict[str, GivenRange] = {}
-    recipe, partial = "", False
-    cures: tuple[str, ...] = ()
-    if file is not None:
-        document = _document(file)
-        for name, scheme in document.get("nodes", {}).items():
-            nodes[f"={name}" if isinstance(scheme, dict) else name] = _scheme(file, name, scheme)
-        for name, ends in document.get("tensors", {}).items():
-            tensors[name] = _range(file, name, ends)
-        recipe, partial = str(document.get("recipe", "")), bool(document.get("partial"))
-        cures = _cures(file, document.get("cures", []))
-    return Wishes({**nodes, **dict.fromkeys(keep_float, "fp16")}, tensors, recipe, partial, cures)
+    floats = dict.fromkeys(keep_float, "fp16")
+    if file is None:
+        return Wishes(floats, {})
+    document = _document(file)
+    nodes = {
+        f"={name}" if isinstance(scheme, dict) else name: _scheme(file, name, scheme)
+        for name, scheme in document.get("nodes", {}).items()
+    }
+    return Wishes(
+        {**nodes, **floats},
+        {name: _range(file, name, ends) for name, ends in document.get("tensors", {}).items()},
+        _recipe(file, document.get("recipe")),
+        bool(document.get("partial")),
+        _cures(file, document.get("cures", [])),
+    )
 
 
 def _fitting(wish: str, nodes: Sequence[ir.Node]) -> list[ir.Node]:
-    """By name, else by operator, else by pattern: a name need not be a pattern."""
+    """By name, else by operator, tensor or pattern: a name need not be a pattern."""
     if wish.startswith("="):
         return [node for node in nodes if node.name == wish[1:]]
-    if named := [node for node in nodes if wish in (node.name, node.op_type)]:
+    if named := [node for node in nodes if wish in (node.name, node.op_type)] or _around(wish, nodes):
         return named
     try:
         pattern = re.compile(wish)
     except re.error as error:
         raise UsageError(f"{wish!r} is neither a name nor a pattern", why=str(error)) from error
     return [node for node in nodes if pattern.fullmatch(str(node.name))]
+
+
+def _around(tensor: str, nodes: Sequence[ir.Node]) -> list[ir.Node]:
+    """The node that makes it; of an input or a weight, those that read it."""
+    makers = [node for node in nodes if any(value.name == tensor for value in node.outputs)]
+    return makers or [node for node in nodes if any(v is not None and v.name == tensor for v in node.inputs)]
 
 
 def _refusal(node: ir.Node, scheme: str, arch: int) -> str:
@@ -119,6 +129,15 @@ def _precision(node: ir.Node, scheme: str) -> Precision:
     if wanted.activation is None:
         return FLOAT
     return wanted if weight_of(node) is not None else Precision(wanted.activation)
+
+
+def _recipe(file: Path, text: object) -> Recipe | None:
+    if text is None:
+        return None
+    try:
+        return recipe_named(str(text))
+    except UsageError as error:
+        raise UsageError(f"{file}: {error.what}", why=error.why, next=error.next) from error
 
 
 def _cures(file: Path, names: object) -> tuple[str, ...]:

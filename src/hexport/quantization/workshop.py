@@ -20,36 +20,10 @@ from hexport.quantization.kept_observations import kept_histograms
 from hexport.quantization.layer_inputs import MOST_SAMPLES, Listener, Moments, moments_of
 from hexport.quantization.observing import Sample, observe
 from hexport.quantization.plan import Plan, Precision
+from hexport.quantization.recipe import Recipe
 from hexport.quantization.rounding import carry_errors, correct_bias
 from hexport.quantization.weights import Layer, LayerIntegers, layers_of, nearest, weight_encoding
 from hexport.rewrite.values import constant
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """The techniques of a candidate; each can be turned on and off."""
-
-    ranges: str = "mse"
-    carry_errors: bool = False
-    """Round weights one after the other, the rest making up for it."""
-    correct_bias: bool = True
-    """Take the mean error of rounded weights out of the bias, as computed from the layer's inputs."""
-    measure_bias: bool = False
-    """Take out what is left of it in the quantised model, as measured."""
-    equalized: bool = False
-    """From the float model whose channels were given like ranges."""
-
-    def __str__(self) -> str:
-        parts = [f"{self.ranges} ranges"]
-        if self.equalized:
-            parts.append("equalised channels")
-        if self.carry_errors:
-            parts.append("error-carrying rounding")
-        if self.correct_bias:
-            parts.append("bias correction")
-        if self.measure_bias:
-            parts.append("measured bias")
-        return ", ".join(parts)
 
 
 @dataclass
