@@ -121,6 +121,17 @@ def test_auto_takes_the_cheapest_that_is_exact_enough(tmp_path: Path) -> None:
     assert more.best.cost > eight.best.cost
 
 
+@pytest.mark.parametrize("scheme", ["8a8w", "auto"])
+def test_what_it_may_cost_is_said_first_and_is_not_exceeded(tmp_path: Path, scheme: str) -> None:
+    """With a goal that nothing reaches, so that all is tried."""
+    said: list[str] = []
+    done(cnn(17), tmp_path, scheme=scheme, effort="normal", min_sqnr=200.0, say=said.append)
+    left = [int(line.split("at most ")[1].split()[0]) for line in said if "at most " in line]
+    assert left[0] == max(left) >= 10
+    assert left == list(range(left[0], left[0] - len(left), -1)), "each step is one of them"
+    assert sum("nearly done" in line for line in said) <= (scheme == "auto") * 2, "fp16 comes last"
+
+
 def test_a_goal_out_of_reach_is_not_met_and_the_model_is_written(tmp_path: Path) -> None:
     result = done(cnn(17), tmp_path, min_sqnr=200.0)
     assert not result.met

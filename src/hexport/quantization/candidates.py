@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from hexport.observe.verdict import Verdict
 
 
+ROUNDS = 2
+"""How often a scheme is pursued: the goal is raised once if the NPU gives less than the CPU."""
+
+
 @dataclass(frozen=True)
 class Effort:
     """How much is tried."""
@@ -34,8 +38,10 @@ class Effort:
 
     @property
     def most_steps(self) -> int:
-        """Candidates that one scheme may take."""
-        return len(self.recipes) + 2 * self.promotions + 3
+        """What one scheme may take: models that are made and compared on the CPU, and runs on the NPU."""
+        # A candidate, then each node that is cured, made and run; then the run on more samples.
+        on_npu = 2 + 2 * self.reconciliations if self.npu_samples else 0
+        return len(self.recipes) + ROUNDS * (self.promotions + on_npu)
 
 
 EFFORTS: Mapping[str, Effort] = {

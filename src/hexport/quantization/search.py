@@ -13,7 +13,7 @@ import numpy as np
 
 from hexport.backend.failures import BackendError
 from hexport.observe.decibels import USELESS_DB
-from hexport.quantization.candidates import Candidate, Effort, Trial, suited
+from hexport.quantization.candidates import ROUNDS, Candidate, Effort, Trial, suited
 from hexport.quantization.encoding import QType
 from hexport.quantization.judging import Judge
 from hexport.quantization.mixed_ends import keep_mixed_ends
@@ -39,8 +39,6 @@ _WORK = 8e9
 """Multiply-accumulates that the simulator does for those: 15 seconds. A count and no time, so that the same
 gives the same on any machine."""
 _WORST = 10
-_ROUNDS = 2
-"""How often the goal is raised because the NPU gave less than the CPU."""
 _CHANCE_DB = 0.3
 """On a few samples: a recipe must win by more than this over one that comes before it."""
 _TRUSTED_DB = 3.0
@@ -74,23 +72,30 @@ class Search:
             return candidate.drop is not None and candidate.drop <= self.most_drop
         return candidate.reaches(self.goal_db, UNSEEN_DB)
 
+    def expect(self, schemes: int) -> None:
+        """Say what it will cost at most: so many schemes, each with all that the effort allows."""
+        most = schemes * self.effort.most_steps
+        self._pace = Pace(most)
+        self.say(f"at most {most} steps, each a model to make and compare, or to run on the NPU")
+
     def pursue(self, scheme: Precision, label: str) -> Candidate:
         """The scheme, with a tenth in fp16 at most; and only if that is of no use to anybody, with more."""
+        self.expect(1)
         found = self.within(scheme, label, FLOAT_SHARE, WIDE_SHARE)
         if found.sqnr_db >= USELESS_DB or not self.effort.promotions or not self.judge.target.float:
             return found
+        self.expect(1)
         more = self.within(scheme, f"{label} and fp16", 1.0, WIDE_SHARE)
         return more if more.sqnr_db > found.sqnr_db else found
 
     def within(self, scheme: Precision, label: str, float_share: float, wide_share: float = 1.0) -> Candidate:
         """The scheme with its best recipe, and the nodes in fp16 that the goal needs and the share allows."""
-        self._pace = Pace(self.effort.most_steps)
         start = self._best_recipe(self._planned(scheme), label)
         better = self._better_than(scheme)
         options: dict[tuple[str, ...], list[Option]] | None = None
         best: Candidate | None = None
         margin = _MARGIN_DB
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             chosen = start
             if start.cpu.lowest_db < self.goal_db + margin and self.effort.promotions and better:
                 # What each node harms is measured once: on a large model that takes a minute.

@@ -38,6 +38,7 @@ def _at_goal(search: Search, scheme: str, soc: facts.Soc) -> Candidate:
         return search.in_float()
     if scheme != "auto":
         return search.pursue(SCHEMES[scheme], scheme)
+    search.expect(3 if soc.float else 2)
     found: list[Candidate] = []
     for name in ("8a8w", "16a8w"):
         # Not more in fp16 than a named scheme may have: the next scheme is cheaper than that.
