@@ -61,7 +61,10 @@ lint: $(VENV)/dev.stamp
 types: $(VENV)/dev.stamp
 	$(BIN)/mypy
 
+# Compiled once: the tests start hundreds of processes, each of which would compile what it imports where
+# PYTHONDONTWRITEBYTECODE is set.
 unit: $(VENV)/dev.stamp
+	$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n 2
 
 clean:
