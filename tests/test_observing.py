@@ -39,12 +39,12 @@ def test_chunks_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     whole = observe(_model(empty=empty), _samples(), tmp_path)
     monkeypatch.setattr(observing, "_CHUNK", 100)
     heard: list[tuple[int, str]] = []
-    told: list[tuple[int, int]] = []
+    told: list[tuple[int, int, int]] = []
     parts = observe(
         _model(empty=empty),
         _samples(),
         tmp_path,
-        lambda done, left: told.append((done, left)),
+        lambda *progress: told.append(progress),
         lambda number, name, _: heard.append((number, name)),
     )
     assert set(parts) == set(whole) == {f"t{i}" for i in range(7)} | ({"nothing"} if empty else set())
@@ -52,7 +52,7 @@ def test_chunks_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         assert (parts[name].low, parts[name].high) == (histogram.low, histogram.high)
         np.testing.assert_array_equal(parts[name].counts, histogram.counts)
     assert sorted(heard) == [(number, name) for number in range(5) for name in sorted(whole)], "each once"
-    assert told == [(done, left) for left in (3, 2, 1, 0) for done in range(1, 6)]
+    assert told == [(done, number, 4) for number in range(4) for done in range(1, 6)]
 
 
 def test_chunks_are_few_and_even(monkeypatch: pytest.MonkeyPatch) -> None:

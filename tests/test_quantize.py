@@ -127,6 +127,7 @@ def test_what_it_may_cost_is_said_first_and_is_not_exceeded(tmp_path: Path, sche
     said: list[str] = []
     done(cnn(17), tmp_path, scheme=scheme, effort="normal", min_sqnr=200.0, say=said.append)
     left = [int(line.split("at most ")[1].split()[0]) for line in said if "at most " in line]
+    assert said[0].startswith("at most ")
     assert left[0] == max(left) >= 10
     assert left == list(range(left[0], left[0] - len(left), -1)), "each step is one of them"
     assert sum("nearly done" in line for line in said) <= (scheme == "auto") * 2, "fp16 comes last"

@@ -35,12 +35,12 @@ def observe(
     model: ir.Model,
     samples: Iterable[Sample],
     folder: Path,
-    tell: Callable[[int, int], None] = lambda *_: None,
+    tell: Callable[[int, int, int], None] = lambda *_: None,
     listen: Callable[[int, str, NDArray[Any]], None] = lambda *_: None,
 ) -> dict[str, Histogram]:
     """Histograms of every float tensor that is not constant; ``samples`` is gone through once a chunk.
 
-    ``tell`` is given how many samples of this chunk are done, and how many chunks are left after it;
+    ``tell`` is given how many samples of this chunk are done, its number, and how many chunks there are;
     ``listen`` every array, with the number of its sample and its name, while it is there.
     """
     seen: defaultdict[str, Histogram] = defaultdict(Histogram)
@@ -52,7 +52,7 @@ def observe(
             for name, array in _arrays(session, names, sample, inputs if number == 0 else ()):
                 seen[name].add(array)
                 listen(index, name, array)
-            tell(index + 1, len(parts) - number - 1)
+            tell(index + 1, number, len(parts))
         del session
         hand_back()
     return dict(seen)

@@ -26,6 +26,7 @@ from hexport.quantization.layers_on_npu import layers_on_npu
 from hexport.quantization.metric import find_metric
 from hexport.quantization.mixed_ends import mixed_in_integers
 from hexport.quantization.outcome import Quantization, decisions, ends_of_scores, float_nodes, mac_shares
+from hexport.quantization.pacing import telling_of_samples
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan
 from hexport.quantization.readying import Ready, Sizes, get_ready
 from hexport.quantization.recipe import Recipe, as_settled
@@ -188,10 +189,6 @@ def _set_up(
 
     judge = Judge(soc, held_out, reference, folder, limits, find_others=find_others)
 
-    def tell(done: int, passes_left: int) -> None:
-        more = f", {passes_left} more passes" if passes_left else ""
-        say(f"calibrating: {done} of {data.count} samples{more}")
-
     shop = Workshop(
         lambda: _loaded(ready.path),
         model,
@@ -200,7 +197,7 @@ def _set_up(
         folder,
         soc.htp_arch,
         fingerprint=data.fingerprint,
-        tell=tell,
+        tell=telling_of_samples(say, data.count or 0),
         is_fit=fit.has,
         overrides=dict(wishes.tensors),
     )

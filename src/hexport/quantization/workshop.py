@@ -43,8 +43,8 @@ class Workshop:
     """The HTP generation that it is for."""
     fingerprint: str = ""
     """Of the data; without it what was observed is not kept."""
-    tell: Callable[[int, int], None] = lambda *_: None
-    """Told how many samples were looked at, and how many passes are left."""
+    tell: Callable[[int, int, int], None] = lambda *_: None
+    """Told how many samples were looked at, in which pass, and how many passes there are."""
     is_fit: Callable[[int], bool] | None = None
     """Whether the sample of that number in ``data`` is also in ``fit``; None: it is not known."""
     overrides: dict[str, GivenRange] = field(default_factory=dict)
