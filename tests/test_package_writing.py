@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -174,6 +174,8 @@ BUILDER = """
     print("ready", flush=True)
     for number in range(10**6):
         build(Path(sys.argv[1]), model_ctx_qnn=(b"%d," % number) * 20_000)
+        if number == 0:
+            print("built", flush=True)
 """
 
 
@@ -187,15 +189,22 @@ def test_killed_at_twenty_moments_it_leaves_a_whole_package_or_none(
     script = tmp_path / "builder.py"
     script.write_text(textwrap.dedent(BUILDER))
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    builder = [sys.executable, str(script)]
+    with subprocess.Popen([*builder, str(tmp_path / "timed")], env=environment, stdout=PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        began = time.perf_counter()
+        process.stdout.readline()
+        first = time.perf_counter() - began
+        process.kill()
     choose, found = random.Random(1), 0
     for _ in range(KILLS):
-        with subprocess.Popen(
-            [sys.executable, str(script), str(place / "pkg")], env=environment, stdout=subprocess.PIPE
-        ) as process:
+        with subprocess.Popen([*builder, str(place / "pkg")], env=environment, stdout=PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            time.sleep(choose.random() * 0.1)
-            process.send_signal(signal.SIGKILL)
+            # Before, while and after the first one is written, however fast the machine is.
+            time.sleep(choose.random() * 3 * first)
+            process.kill()
         assert set(names(place)) <= {"pkg"}
         if (place / "pkg" / m.MANIFEST).exists():
             data = content(place / "pkg")
