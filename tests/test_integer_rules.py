@@ -135,7 +135,7 @@ def results() -> dict[str, Measured]:
             for op in BOUNDED
             for whole, end in ((True, True), (False, True), (False, False))
         ),
-        *(gated(height, apart=apart) for height in GATED for apart in (True, False)),
+        *(gated(height, apart=True) for height in GATED),
         *(island(kind, barrier=barrier) for kind in ISLANDS for barrier in (True, False)),
         *(table(own=own) for own in (True, False)),
     ]
@@ -180,8 +180,10 @@ def test_the_whole_range_at_the_end(op: str) -> None:
 def test_a_product_apart_from_its_sigmoid(height: int) -> None:
     """Not for the heights around them: there the HTP needs no help."""
     assert results()[f"gated apart at {height}"].db > RIGHT
-    together = results()[f"gated together at {height}"].db
-    assert together < WRONG if height in integer_rules()["apart-from-its-sigmoid"].sizes else together > RIGHT
+    # Alone: it can spoil others in the same graph.
+    (alone,) = measure([gated(height, apart=False)], as_written, TARGET).values()
+    garbage = height in integer_rules()["apart-from-its-sigmoid"].sizes
+    assert alone.db < WRONG if garbage else alone.db > RIGHT
 
 
 @pytest.mark.parametrize("kind", ISLANDS)
