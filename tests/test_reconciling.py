@@ -17,6 +17,7 @@ from hexport.quantization import reconciling
 from hexport.quantization.judging import Judge
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan, plan_for
 from hexport.quantization.reconciling import find_misread
+from hexport.quantization.work import all_macs
 from hexport.quantization.workshop import Workshop
 from hexport.toolchain import WorkerError
 from quantised_graphs import ARCH, PLAIN, cnn, transformer, workshop
@@ -128,23 +129,18 @@ def test_a_difference_within_the_tolerance_is_none(tmp_path: Path) -> None:
     assert found_by(more, shop, whole(shop)) == "conv"
 
 
-@pytest.mark.parametrize(("share", "runs"), [(0.5, 1), (0.2, 1), (0.01, None)])
-def test_a_search_that_cannot_end_in_time_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, runs: int | None
+def test_a_search_that_would_be_too_much_work_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the first try, which tells how long the others will take: ``share`` of the time each."""
+    """By a count of the model's work, and not by how fast this machine does it."""
     shop = workshop(transformer(), tmp_path)
+    macs = all_macs(shop.model)
+    once = sum(macs.values()) + len(macs) * reconciling._WORK_A_NODE
     judge = FaultyNpu("softmax")
-    now = [0.0]
-
-    def clock() -> float:
-        now[0] += reconciling._SECONDS * share
-        return now[0]
-
-    monkeypatch.setattr(reconciling, "time", SimpleNamespace(monotonic=clock))
-    assert found_by(judge, shop, whole(shop)) == (None if runs else "softmax")
-    assert judge.runs == (runs or judge.runs)
-    assert judge.runs > 0
+    monkeypatch.setattr(reconciling, "_WORK", once)
+    assert (found_by(judge, shop, whole(shop)), judge.runs) == (None, 0)
+    monkeypatch.setattr(reconciling, "_WORK", once * len(macs).bit_length())
+    assert found_by(judge, shop, whole(shop)) == "softmax"
 
 
 def test_a_plan_without_integers_has_no_such_node(tmp_path: Path) -> None:

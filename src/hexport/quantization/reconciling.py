@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import time
-
 from hexport.backend.failures import BackendError
 from hexport.quantization.judging import Judge
 from hexport.quantization.plan import FLOAT, Plan, settle_moving
 from hexport.quantization.recipe import Recipe
 from hexport.quantization.roles import kind_of
+from hexport.quantization.work import all_macs
 from hexport.quantization.workshop import Workshop
 from hexport.toolchain import WorkerError
 
-_SECONDS = 100.0
-"""How long one node is looked for: the simulator takes half a minute a sample for a large detector."""
+_WORK = 5e10
+"""Multiply-accumulates that the simulator does in looking for one node: 100 seconds. A count and no time,
+so that the same gives the same on any machine."""
+_WORK_A_NODE = 5e6
+"""What compiling a node takes, in the same measure."""
 
 
 def find_misread(shop: Workshop, judge: Judge, plan: Plan, recipe: Recipe, tolerance_db: float) -> str | None:
-    """The node, by bisection over how many of them are in integers; None when it is not found in time."""
+    """The node, by bisection over how many of them are in integers; None when it would be too much work."""
     names = [
         str(node.name)
         for node in shop.model.graph
@@ -40,15 +42,13 @@ def find_misread(shop: Workshop, judge: Judge, plan: Plan, recipe: Recipe, toler
         return npu.lowest_db < judge.on_cpu(model)[0].lowest_db - tolerance_db
 
     low, high = 0, len(names)
-    began, tries = time.monotonic(), 0
+    macs = all_macs(shop.model)
+    tries = max(high - 1, 0).bit_length()
+    # A search that cannot end is not begun: half of one tells nothing.
+    if tries * (sum(macs.values()) + len(macs) * _WORK_A_NODE) > _WORK:
+        return None
     while high - low > 1:
-        spent = time.monotonic() - began
-        left = (high - low - 1).bit_length()
-        # A search that cannot end in time is given up at once: half of one tells nothing.
-        if tries and spent / tries * left > _SECONDS - spent:
-            return None
         middle = (low + high) // 2
-        tries += 1
         if parts(middle):
             high = middle
         else:

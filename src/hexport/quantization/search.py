@@ -151,7 +151,9 @@ class Search:
             )
             name = find_misread(self.shop, self.judge, confirmed.plan, confirmed.recipe, _TRUSTED_DB)
             if name is None:
-                self.say(f"{confirmed.label}: the node was not found in the time there is")
+                self.say(
+                    f"{confirmed.label}: none is found: none is in integers, or there are too many to try"
+                )
                 break
             plan = confirmed.plan.copy()
             plan.set(name, FLOAT, "the NPU computes it otherwise than the CPU in integers")
