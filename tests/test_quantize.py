@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from rich.console import Console
 
 import small_models as small
 from hexport.errors import HexportError, UsageError
@@ -19,6 +21,7 @@ from hexport.model.labels import PREPARED
 from hexport.quantization.outcome import Quantization
 from hexport.quantization.plan import SCHEMES
 from hexport.quantization.verb import quantize
+from hexport.quantization.view import show
 from quantised_graphs import cnn, normal, sqnr, transformer
 from rule_checks import TARGET, random_feeds
 
@@ -291,6 +294,28 @@ def test_where_nothing_is_quantised_it_says_so(tmp_path: Path, what: str) -> Non
         assert error.why  # noqa: PT017 - both ways are right
     else:
         assert any("integers" in warning for warning in result.warnings)
+
+
+def test_where_the_npu_takes_nothing_the_figures_of_the_cpu_are_not_taken_for_its_own(tmp_path: Path) -> None:
+    result = done(ODD["one node"], tmp_path, scheme="fp16", effort="normal", target="QCM6490")
+    assert result.best.sqnr_db > 100, "as exact as could be"
+    assert not result.met
+    document = result.to_json()
+    assert document["met"] is False
+    assert document["nodes"] == {"npu": 0, "cpu": len(cast(list[str], document["cpu_nodes"]))}
+    printed = StringIO()
+    show(result, Console(file=printed, width=200))
+    assert "✗ the NPU takes nothing of it" in printed.getvalue()
+    assert "✓" not in printed.getvalue()
+    assert "integers only" in printed.getvalue(), "the reason, and what to do"
+
+
+def test_why_much_is_in_fp16_is_the_reason_of_most_of_it(tmp_path: Path) -> None:
+    refused = done(cnn(17), tmp_path, scheme="16a16w", target="SM8350")
+    assert any("most of it for this: HTP v68 has no s16 weights" in warning for warning in refused.warnings)
+    kept = done(cnn(17), tmp_path, keep_float=["Conv"])
+    assert kept.float_mac_share > 0.99
+    assert any("most of it for this: asked for by" in warning for warning in kept.warnings)
 
 
 def test_a_loop_is_left_as_it_is(tmp_path: Path) -> None:

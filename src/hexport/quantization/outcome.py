@@ -54,9 +54,15 @@ class Quantization:
         return self.mac_shares.get(str(FLOAT), 0.0)
 
     @property
+    def is_left_out(self) -> bool:
+        """Whether the NPU, where it was asked, takes no node of it: then the figures are the CPU's."""
+        verdict = self.best.verdict
+        return verdict is not None and bool(verdict.nodes.cpu) and not verdict.nodes.npu
+
+    @property
     def met(self) -> bool:
-        """Whether it came as close as was asked for."""
-        if self.best.failure:
+        """Whether it runs on the NPU, and comes as close as was asked for."""
+        if self.best.failure or self.is_left_out:
             return False
         if self.most_drop is not None:
             return self.best.drop is not None and self.best.drop <= self.most_drop
@@ -86,6 +92,7 @@ class Quantization:
             "float_nodes": self.float_nodes,
             "float_mac_share": round(self.float_mac_share, 4),
             "mac_shares": {name: round(share, 4) for name, share in self.mac_shares.items()},
+            "nodes": {"npu": verdict.nodes.npu, "cpu": verdict.nodes.cpu} if verdict else None,
             "cpu_nodes": [node.name for node in verdict.cpu_nodes] if verdict else None,
             "partitions": len(verdict.partitions) if verdict else None,
             "failure": self.best.failure,

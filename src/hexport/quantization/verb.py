@@ -17,21 +17,20 @@ from hexport.errors import UsageError
 from hexport.model.dims import Shape
 from hexport.model.reference import cpu_session, run_each
 from hexport.preparation.saving import save
-from hexport.quantization.candidates import EFFORTS, Candidate, Effort, Trial
+from hexport.quantization.candidates import EFFORTS, Effort
 from hexport.quantization.data import CalibrationData
 from hexport.quantization.fitting_model import fit_for_integers
 from hexport.quantization.holding_out import Part, too_few
 from hexport.quantization.judging import Judge, Metric, Samples
 from hexport.quantization.layers_on_npu import layers_on_npu
 from hexport.quantization.metric import find_metric
-from hexport.quantization.mixed_ends import mixed_in_integers
-from hexport.quantization.outcome import Quantization, decisions, ends_of_scores, float_nodes, mac_shares
+from hexport.quantization.outcome import Quantization, decisions, float_nodes, mac_shares
 from hexport.quantization.pacing import telling_of_samples
-from hexport.quantization.plan import FLOAT, SCHEMES, Plan
+from hexport.quantization.plan import SCHEMES, Plan
 from hexport.quantization.readying import Ready, Sizes, get_ready
 from hexport.quantization.recipe import Recipe, as_settled
+from hexport.quantization.remarks import remarks
 from hexport.quantization.search import UNSEEN_DB, Search
-from hexport.quantization.shares import FLOAT_SHARE
 from hexport.quantization.strategy import find_best
 from hexport.quantization.wishes import Wishes, read_wishes
 from hexport.quantization.workshop import Workshop
@@ -110,7 +109,6 @@ def quantize(
             layers, unmeasured = layers_on_npu(shop, judge, best) if looked else ((), ())
         save(best.model, output)
         _write_decisions(output, decisions(shop, best, ready.cures))
-        shares = mac_shares(shop.model, best.plan)
         return Quantization(
             str(model),
             str(output),
@@ -123,7 +121,7 @@ def quantize(
             tuple(search.worst),
             layers,
             float_nodes(shop.model, best.plan),
-            shares,
+            mac_shares(shop.model, best.plan),
             ready.path.stat().st_size,
             output.stat().st_size,
             time.perf_counter() - began,
@@ -132,13 +130,8 @@ def quantize(
                 *ready.notes,
                 *ready.data.notes,
                 *_few(ready.data),
-                *_said_of(best),
-                *_worse_where_fitted(best, min_sqnr),
-                *ends_of_scores(shop, best),
-                *mixed_in_integers(shop, best.plan),
-                *_untouched(scheme, best, search.tried),
+                *remarks(shop, scheme, min_sqnr, best, search.tried),
                 *unmeasured,
-                *_much_float(scheme, shares.get(str(FLOAT), 0.0)),
             ),
         )
 
@@ -219,20 +212,6 @@ def _loaded(path: Path) -> ir.Model:
     return model
 
 
-def _much_float(scheme: str, share: float) -> list[str]:
-    if scheme in ("fp16", "auto") or share <= FLOAT_SHARE + 0.005:
-        return []
-    return [f"{100 * share:.0f} % of the multiply-accumulates stay fp16: within a tenth it was of no use"]
-
-
-def _untouched(scheme: str, best: Candidate, tried: Sequence[Trial]) -> list[str]:
-    if scheme in ("fp16", "auto") or any(p.activation is not None for p in best.plan.precisions.values()):
-        return []
-    if len({trial.float_nodes for trial in tried}) > 1:
-        return ["no node of the model is in integers: whatever was tried in them was of no use"]
-    return ["no node of the model is in integers: it has no float32 operators that the NPU has in them"]
-
-
 def _blocks(scheme: str, wishes: Wishes) -> bool:
     return any(s in SCHEMES and SCHEMES[s].block for s in (scheme, *wishes.nodes.values()))
 
@@ -253,26 +232,6 @@ def _few(data: CalibrationData) -> list[str]:
     if not too_few(data):
         return []
     return [f"{data.count} samples are too few to hold any out: the figures are from those it was fitted to"]
-
-
-def _said_of(best: Candidate) -> list[str]:
-    remarks = [output.remark for output in (best.npu or best.cpu).outputs if output.remark]
-    return remarks + _only_on_cpu(best)
-
-
-def _worse_where_fitted(best: Candidate, asked: float | None) -> list[str]:
-    if best.wide is None or asked is None or best.wide.lowest_db >= min(asked, best.sqnr_db):
-        return []
-    return [
-        f"among {best.wide_samples} samples, with those that it was fitted to, the worst has "
-        f"{best.wide.lowest_db:.1f} dB; nothing that was tried is enough there"
-    ]
-
-
-def _only_on_cpu(best: Candidate) -> list[str]:
-    if best.npu is not None or best.failure:
-        return []
-    return ["it was compared on the CPU only; --effort normal, or a goal, measures it on the NPU"]
 
 
 def _write_decisions(output: Path, document: dict[str, object]) -> None:

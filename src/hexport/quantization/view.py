@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from hexport.observe.decibels import decibels
+from hexport.observe.verdict_view import show_reasons
 from hexport.quantization.outcome import Quantization, alone_db
 
 _MOST = 6
@@ -26,10 +27,16 @@ def show(result: Quantization, console: Console) -> None:
     _show_worst(result, console)
     _show_layers(result, console)
     _show_tried(result, console)
+    if best.verdict is not None and best.verdict.cpu_nodes:
+        show_reasons(best.verdict, console, show_all=False)
     for warning in result.warnings:
         console.print(f"[yellow]![/] {escape(warning)}")
     if best.failure:
         console.print(f"[red]✗ it does not run on the NPU[/]: {escape(best.failure)}")
+    elif result.is_left_out:
+        console.print(
+            f"[red]✗ the NPU takes nothing of it[/]: {decibels(best.sqnr_db)} is what the CPU gives"
+        )
     elif result.most_drop is not None:
         sign = "[green]✓[/]" if result.met else "[red]✗[/]"
         console.print(f"{sign} the metric loses {best.drop:g}, {result.most_drop:g} is allowed")
@@ -75,7 +82,8 @@ def _show_floats(result: Quantization, console: Console) -> None:
     if not result.float_nodes:
         return
     share = f"{100 * result.float_mac_share:.1f} % of the MACs"
-    console.print(f"fp16 inside: {len(result.float_nodes)} nodes, {share}")
+    where = "fp16 inside" if result.target.float else "in float, which this NPU does not have"
+    console.print(f"{where}: {len(result.float_nodes)} nodes, {share}")
     for name, reason in list(result.float_nodes.items())[:_MOST]:
         console.print(f"  {escape(name)}: {escape(reason)}")
     if len(result.float_nodes) > _MOST:
