@@ -101,6 +101,21 @@ def test_scores_are_what_nothing_larger_comes_after(tmp_path: Path) -> None:
     assert score > 1.05 * (seen["y"][1] - seen["y"][0]) / 255
 
 
+def test_what_ends_in_a_sigmoid_is_no_score(tmp_path: Path) -> None:
+    """Its result has ends, and so has what a constant makes of it: 8 bits are for what lies between."""
+    steps = ["h = MatMul x w", "m = MatMul h v", "s = Sigmoid m", "y = Mul s k"]
+    proto = graph([1, 8], *steps, w=normal(8, 8), v=normal(8, 2), k=np.full(2, 5, np.float32))
+    shop = workshop_with(proto, tmp_path, [{"x": normal(1, 8, seed=seed)} for seed in range(5)])
+    assert not scores_of(shop.model, shop.histograms) & {"h", "m"}
+    activations = shop.activations("min-max")
+    for name in ("h", "m"):
+        seen, kept = shop.histograms[name], activations.encoding(name, QType.U8)
+        width = max(seen.high, 0.0) - min(seen.low, 0.0)
+        assert kept.high - kept.low == pytest.approx(width, rel=0.01)
+    assert not activations.is_open_score("y")
+    assert activations.encoding("y", QType.U8).high <= 5.0 + float(activations.encoding("y", QType.U8).scale)
+
+
 def score_samples(count: int, scale: float = 1.0) -> list[dict[str, NDArray[Any]]]:
     return [{"x": normal(1, 8, seed=seed, scale=scale)} for seed in range(count)]
 

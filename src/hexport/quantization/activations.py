@@ -9,13 +9,15 @@ import numpy as np
 import onnx_ir as ir
 
 from hexport import facts
+from hexport.quantization.bounds import bounds_of
 from hexport.quantization.clipping import METHODS, Range
 from hexport.quantization.encoding import Encoding, Floats, QType, asymmetric, symmetric
 from hexport.quantization.histogram import Histogram
 from hexport.quantization.roles import kind_of
 from hexport.quantization.unseen import range_with_unseen, scores_of
-from hexport.rewrite.values import constant, scalar
+from hexport.rewrite.values import constant
 
+_ANYTHING: Range = (-inf, inf)
 _MOSTLY_LOW = 0.5
 """Below this a bounded operator's result uses too little of 8 bits in the bounds' own range."""
 ROOM = 2.0
@@ -35,7 +37,7 @@ class Activations:
         self._method = METHODS[method]
         self._same = _same_encoding(model)
         self._bounded = _bounded(model)
-        self._cut = _cut(model)
+        self._bounds = bounds_of(model)
         self._tables = _tables(model)
         self._scores = scores_of(model, histograms)
         self._found: dict[tuple[str, QType], Encoding] = {}
@@ -54,7 +56,7 @@ class Activations:
     def is_open_score(self, name: str) -> bool:
         """Whether it is one of few numbers at the model's end, which nothing but its encoding bounds."""
         root = self._same.get(name, name)
-        return root in self._scores and root not in self._bounded and root not in self._cut
+        return root in self._scores and inf in map(abs, self._bounds.get(root, _ANYTHING))
 
     def _make(self, name: str, type_: QType) -> Encoding:
         if name in self.overrides and self.overrides[name][2] in (None, type_):
@@ -80,8 +82,7 @@ class Activations:
         else:
             seen = self._method(histogram, type_)
             wider = (seen[0] * self._room, seen[1] * self._room) if type_.bits == 16 else seen
-        op = self._bounded.get(name)
-        least, most = op.range if op is not None else self._cut.get(name, (-inf, inf))
+        least, most = self._bounds.get(name, _ANYTHING)
         return max(wider[0], min(seen[0], least)), min(wider[1], max(seen[1], most))
 
 
@@ -106,17 +107,6 @@ def _bounded(model: ir.Model) -> dict[str, facts.IntegerOp]:
     """Tensors that operators with a bounded result make."""
     known = ((node, kind_of(node)) for node in model.graph)
     return {str(node.outputs[0].name): op for node, op in known if op is not None and op.range}
-
-
-def _cut(model: ir.Model) -> dict[str, tuple[float, float]]:
-    """Tensors that a Clip makes, and where it cuts: nothing is beyond, and the encoding may be what cuts."""
-    found = {}
-    for node in model.graph:
-        if node.op_type == "Clip":
-            ends = [scalar(value) for value in node.inputs[1:3]]
-            low, high = (*ends, None, None)[:2]
-            found[str(node.outputs[0].name)] = (-inf if low is None else low, inf if high is None else high)
-    return found
 
 
 def _tables(model: ir.Model) -> dict[str, Floats]:

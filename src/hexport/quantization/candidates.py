@@ -46,7 +46,18 @@ class Effort:
 
 EFFORTS: Mapping[str, Effort] = {
     "fast": Effort((Recipe(),), 0, 0, 0),
-    "normal": Effort((Recipe(), Recipe(carry_errors=True), Recipe("min-max", carry_errors=True)), 4, 2, 2),
+    "normal": Effort(
+        (
+            Recipe(),
+            Recipe(carry_errors=True),
+            Recipe("min-max", carry_errors=True),
+            # The stock recipe's ranges, and nothing that learns from the samples but the bias.
+            Recipe("min-max"),
+        ),
+        4,
+        2,
+        2,
+    ),
     "high": Effort(
         (
             *(

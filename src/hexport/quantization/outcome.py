@@ -12,6 +12,7 @@ import onnx_ir as ir
 from hexport import facts
 from hexport.observe.decibels import finite
 from hexport.quantization.candidates import Candidate, Trial
+from hexport.quantization.curve import on_curve
 from hexport.quantization.layers_on_npu import LayerFigure
 from hexport.quantization.plan import FLOAT, Plan
 from hexport.quantization.switches import Harm
@@ -99,7 +100,9 @@ class Quantization:
             "bytes_before": self.bytes_before,
             "bytes_after": self.bytes_after,
             "seconds": round(self.seconds, 1),
-            "candidates": [_tried(trial) for trial in self.tried],
+            "candidates": [
+                _tried(trial, marked) for trial, marked in zip(self.tried, on_curve(self.tried), strict=True)
+            ],
             "worst_layers": [{"nodes": list(h.nodes), "alone_db": finite(alone_db(h))} for h in self.worst],
             "layers_on_npu": {layer.node: finite(layer.sqnr_db) for layer in self.layers},
             "cures": list(self.cures),
@@ -113,11 +116,12 @@ def alone_db(harm: Harm) -> float:
     return -10 * log10(noise) if noise > 0 else inf
 
 
-def _tried(trial: Trial) -> dict[str, object]:
+def _tried(trial: Trial, is_on_curve: bool) -> dict[str, object]:
     return {
         "scheme": trial.label,
         "recipe": trial.recipe,
         "cost": trial.cost,
+        "on_curve": is_on_curve,
         "sqnr_cpu_db": finite(trial.cpu_db),
         "sqnr_npu_db": None if trial.npu_db is None else finite(trial.npu_db),
         "sqnr_all_db": None if trial.all_db is None else finite(trial.all_db),

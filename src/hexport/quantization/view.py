@@ -8,6 +8,7 @@ from rich.table import Table
 
 from hexport.observe.decibels import decibels
 from hexport.observe.verdict_view import show_reasons
+from hexport.quantization.curve import on_curve
 from hexport.quantization.outcome import Quantization, alone_db
 
 _MOST = 6
@@ -108,10 +109,13 @@ def _show_layers(result: Quantization, console: Console) -> None:
 
 
 def _show_tried(result: Quantization, console: Console) -> None:
-    table = Table("tried", "recipe", "cost", "CPU", "NPU", box=None, pad_edge=False)
-    for trial in result.tried:
+    table = Table("tried", "recipe", "cost", "CPU", "NPU", "", box=None, pad_edge=False)
+    for trial, marked in zip(result.tried, on_curve(result.tried), strict=True):
         npu = "fails" if trial.failure else "" if trial.npu_db is None else decibels(trial.npu_db)
         if trial.all_db is not None and not trial.failure:
             npu += f", of all {decibels(trial.all_db)}"
-        table.add_row(trial.label, trial.recipe, f"{trial.cost:.2g}", decibels(trial.cpu_db), npu)
+        mark = "◂" if marked else ""
+        table.add_row(trial.label, trial.recipe, f"{trial.cost:.2g}", decibels(trial.cpu_db), npu, mark)
     console.print(table)
+    if any(on_curve(result.tried)):
+        console.print("◂ nothing that was tried is cheaper and as close")
