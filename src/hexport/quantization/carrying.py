@@ -31,35 +31,45 @@ def carried(
     """
     strength = np.einsum("gii->gi", squares)
     order = np.argsort(-strength, axis=1, kind="stable")
-    inverse = _inverse_root(squares, strength, order, damping)
-    left = np.take_along_axis(weights.astype(np.float64), order[:, None, :], axis=2)
-    largest = np.abs(left).argmax(axis=2)
-    nearest = np.rint(np.take_along_axis(left, largest[:, :, None], axis=2)[:, :, 0] / scales)
-    result = np.empty(left.shape)
-    length = left.shape[2]
+    shares = _shares(squares, strength, order, damping)
+    # [group, input, output]: the numbers of one input lie side by side.
+    wanted = np.take_along_axis(weights.astype(np.float64), order[:, None, :], axis=2)
+    wanted = np.ascontiguousarray(wanted.transpose(0, 2, 1))
+    largest = np.abs(wanted).argmax(axis=1)
+    nearest = np.rint(np.take_along_axis(wanted, largest[:, None], axis=1)[:, 0] / scales)
+    left, result = wanted.copy(), np.empty(wanted.shape)
+    length = wanted.shape[1]
     for begin in range(0, length, _BLOCK):
         end = min(begin + _BLOCK, length)
-        errors = np.empty((*left.shape[:2], end - begin))
-        for column in range(begin, end):
-            whole = np.clip(np.rint(left[:, :, column] / scales), -highest, highest)
+        errors = np.empty((len(wanted), end - begin, wanted.shape[2]))
+        for row in range(begin, end):
+            whole = np.clip(np.rint(left[:, row] / scales), -highest, highest)
             if keep_largest:
-                whole = np.where(largest == column, nearest, whole)
-            result[:, :, column] = whole
-            error = (left[:, :, column] - whole * scales) / inverse[:, column, column][:, None]
-            errors[:, :, column - begin] = error
-            left[:, :, column:end] -= error[:, :, None] * inverse[:, column, None, column:end]
-        left[:, :, end:] -= errors @ inverse[:, begin:end, end:]
+                whole = np.where(largest == row, nearest, whole)
+            result[:, row] = whole
+            error = wanted[:, row] - whole * scales
+            errors[:, row - begin] = error
+            left[:, row + 1 : end] += shares[:, row, row + 1 : end, None] * error[:, None]
+        left[:, end:] += shares[:, begin:end, end:].transpose(0, 2, 1) @ errors
     back = np.argsort(order, axis=1, kind="stable")
-    return np.take_along_axis(result, back[:, None, :], axis=2)
+    return np.take_along_axis(result.transpose(0, 2, 1), back[:, None, :], axis=2)
 
 
-def _inverse_root(
+def _shares(
     squares: NDArray[Any], strength: NDArray[Any], order: NDArray[Any], damping: float
 ) -> NDArray[Any]:
-    """The upper triangular root of the inverse of the damped second moments, in the order of work."""
+    """How much of the error of an input, [group, input, later input], each later one takes on.
+
+    With H, the damped second moments in the order of work, as U D Uᵀ with ones on U's diagonal, the squared
+    error is the sum of D·(errors·U)²: an input that takes on U's share of every earlier error leaves nothing
+    but its own rounding (Chee et al., 2023). No inverse of H is needed, which would take eight times as long.
+    """
     rows = np.take_along_axis(squares, order[:, :, None], axis=1)
     sorted_ = np.take_along_axis(rows, order[:, None, :], axis=2)
     usual = strength.mean(axis=1)
     added = damping * np.maximum(usual, max(_FAINT * float(usual.mean()), 1e-12))
     sorted_ += added[:, None, None] * np.eye(squares.shape[1])
-    return np.linalg.cholesky(np.linalg.inv(sorted_)).transpose(0, 2, 1)
+    # Cholesky's factor is lower, with the last input first it is upper.
+    upper = np.linalg.cholesky(sorted_[:, ::-1, ::-1])[:, ::-1, ::-1]
+    found: NDArray[Any] = upper / np.einsum("gii->gi", upper)[:, None, :]
+    return found

@@ -52,6 +52,8 @@ class Workshop:
     room: float = ROOM
     """For unseen inputs, in 16 bits."""
     _integers: dict[object, LayerIntegers] = field(default_factory=dict)
+    _carried: dict[object, LayerIntegers] = field(default_factory=dict)
+    """By the steps that they are rounded to."""
     _activations: dict[str, Activations] = field(default_factory=dict)
     _is_equal: bool = False
     _heard: dict[str, Moments] = field(default_factory=dict)
@@ -74,7 +76,9 @@ class Workshop:
         # Nodes and tensors keep their names, so that plans and given ranges fit both.
         if model is None:
             return None
-        return replace(self, model=model, _integers={}, _activations={}, _is_equal=True, _heard={})
+        return replace(
+            self, model=model, _integers={}, _carried={}, _activations={}, _is_equal=True, _heard={}
+        )
 
     @cached_property
     def histograms(self) -> dict[str, Histogram]:
@@ -169,7 +173,11 @@ class Workshop:
         found = [known[other.name] for other in sharing if other.name in known]
         if not recipe.carry_errors or not found:
             return rounded
-        return carry_errors(layer, rounded, reduce(Moments.joined, found))
+        # Most recipes differ in the ranges of activations alone, which a weight's steps hardly ever follow.
+        steps = (layer.shared, precision, largest.tobytes())
+        if steps not in self._carried:
+            self._carried[steps] = carry_errors(layer, rounded, reduce(Moments.joined, found))
+        return self._carried[steps]
 
     def _encoding(self, layer: Layer, precision: Precision, recipe: Recipe) -> Encoding:
         source = layer.node.inputs[0]
