@@ -94,6 +94,19 @@ def test_every_kind_gives_the_same_again_and_again(store: Callable[..., object],
     assert data.fingerprint != open_for(TWO, made(TWO, seed=1)).fingerprint
 
 
+@pytest.mark.parametrize("store", KINDS)
+def test_samples_that_are_one_of_a_batch_become_a_batch_of_one(
+    store: Callable[..., object], tmp_path: Path
+) -> None:
+    """An array of 5 × 4 for an input of 1 × 4: nothing else can be meant, and it is said."""
+    samples = made(TWO)
+    ones = [{**sample, "x": sample["x"][0]} for sample in samples]
+    data = open_for(TWO, store(ones, tmp_path))
+    assert_equal(data, samples)
+    assert data.notes == ("input 'x': the samples have no batch axis, and one is put in front",)
+    assert data.fingerprint == open_for(TWO, samples).fingerprint
+
+
 def test_the_fingerprint_sees_order_names_types_and_shapes() -> None:
     numbers = np.arange(8, dtype=np.int32)
     forms: list[tuple[Forms, list[Array]]] = [

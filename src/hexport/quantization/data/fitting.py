@@ -53,16 +53,22 @@ class Fitting:
         self.free = tuple(name for name in self.inputs if name not in frozen)
         """What samples must bring; values for frozen inputs may come along."""
         self._converted: dict[str, np.dtype[Any]] = {}
+        self._widened: set[str] = set()
         if not self.free:
             raise BadSamples("there is nothing to calibrate with: the model has no input that is not frozen")
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What was done to samples so that they fit."""
-        return tuple(
+        converted = (
             f"input {name!r}: {given} in the samples, converted to {self.inputs[name].dtype} without loss"
             for name, given in self._converted.items()
         )
+        widened = (
+            f"input {name!r}: the samples have no batch axis, and one is put in front"
+            for name in sorted(self._widened)
+        )
+        return (*converted, *widened)
 
     def fit(self, found: Found, number: int) -> Sample:
         """The sample with every input of the model, in the model's order and types."""
@@ -96,7 +102,7 @@ class Fitting:
     def check_form(self, name: str, dtype: np.dtype[Any], shape: Shape, where: str) -> None:
         """Refuse a shape or an element type that is not the input's; needs no data, only a header."""
         wanted = self.inputs[name]
-        if not self._fits(name, shape):
+        if not self._fits(name, shape) and not self._lacks_batch(name, shape):
             raise BadSamples(
                 f"{where}: input {name!r} has shape {list(shape)}",
                 why=self._wanted_shape(name),
@@ -114,13 +120,13 @@ class Fitting:
         return f"the model is given {list(self.inputs[name].shape)}"
 
     def _shape_advice(self, name: str, shape: Shape) -> str:
-        if self._fits(name, (1, *shape)):
-            return (
-                "the batch axis is missing: array[None] for a sample, array[:, None] for an array of samples"
-            )
         if self._fits(name, shape[1:]):
             return "one sample has an axis too many; only in an .npz file the first axis counts the samples"
         return "give the shape that the model is prepared for, or other sizes with --dim and --input-shape"
+
+    def _lacks_batch(self, name: str, shape: Shape) -> bool:
+        """Whether it is one of a batch: the model takes it with an axis of size 1 in front."""
+        return not self._fits(name, shape) and self._fits(name, (1, *shape))
 
     def _fits(self, name: str, shape: Shape) -> bool:
         wanted, fill = self.inputs[name].shape, self.fill.get(name, {})
@@ -138,6 +144,9 @@ class Fitting:
                 f"{where}: input {name!r} is a {type(value).__name__} that numpy cannot take", why=str(error)
             ) from error
         self.check_form(name, array.dtype, array.shape, where)
+        if self._lacks_batch(name, array.shape):
+            self._widened.add(name)
+            array = array[None]
         array = self._filled(name, self._convert(name, array, where))
         if array.dtype.kind == "f":
             _check_finite(name, array, where)
