@@ -19,8 +19,7 @@ from hypothesis.extra import numpy as arrays
 
 from calibration_inputs import ONE, TWO, Array, Forms, assert_equal, made, open_for, stacked
 from hexport import zoo
-from hexport.errors import UsageError
-from hexport.preparation.samples import BadSamples
+from hexport.errors import BadSamples, UsageError
 from hexport.quantization.data.fitting import HOLDABLE
 
 Samples = list[dict[str, Any]]

@@ -12,8 +12,7 @@ import pytest
 from PIL import Image
 
 from calibration_inputs import Array, Forms, open_for
-from hexport.errors import HexportError, MissingDependency, UsageError
-from hexport.preparation.samples import BadSamples
+from hexport.errors import BadSamples, HexportError, MissingDependency, UsageError
 from hexport.quantization.data import Preprocess
 from hexport.quantization.data.preprocessing import EXAMPLE, read_preprocess
 

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from calibration_inputs import ONE, TWO, Array, Forms, made, open_for, stacked
-from hexport.errors import UsageError
-from hexport.preparation.samples import BadSamples
+from hexport.errors import BadSamples, UsageError
 
 Change = Callable[[dict[str, Array]], dict[str, Any]]
 

@@ -128,7 +128,7 @@ def test_a_model_that_does_not_fail(tmp_path: Path) -> None:
         (("--check", "x {model}", "--below", "20"), "HX001", "do not go with --check"),
         (("--target", "SM0"), "HX102", "SM0"),
         (("--target", "SM8650", "--budget", "0"), "HX001", "0"),
-        (("--target", "SM8650", "--calib", "no-such.npz"), "HX701", "cannot be read"),
+        (("--target", "SM8650", "--calib", "no-such.npz"), "HX701", "there is no no-such.npz"),
     ],
 )
 def test_wrong_calls(tmp_path: Path, options: tuple[str, ...], code: str, says: str) -> None:

@@ -16,9 +16,8 @@ import pytest
 from onnx import helper
 
 import small_models as small
-from hexport.errors import UsageError
+from hexport.errors import BadSamples, UsageError
 from hexport.preparation import cleaning, pipeline
-from hexport.preparation.samples import BadSamples
 from hexport.preparation.verb import prepare
 from hexport.rewrite.applying import infer_shapes
 from hexport.rewrite.values import fixed_shape
@@ -134,12 +133,12 @@ def test_wrong_calls(tmp_path: Path, options: dict[str, object], says: str) -> N
 @pytest.mark.parametrize(
     ("arrays", "says"),
     [
-        ({"z": np.zeros((3, 1, 3, 16, 16), np.float32)}, "no array for input 'x'"),
-        ({"x": np.zeros((3, 1, 3, 16, 15), np.float32)}, "prepared for"),
+        ({"z": np.zeros((3, 1, 3, 16, 16), np.float32)}, "nothing for input 'x'"),
+        ({"x": np.zeros((3, 1, 3, 16, 15), np.float32)}, "the model is given [1, 3, 16, 16]"),
         ({"x": np.zeros((3, 1, 3, 16, 16))}, "takes float32"),
         ({"x": np.zeros((0, 1, 3, 16, 16), np.float32)}, "at least one"),
-        ({"x": np.float32(1)}, "at least one"),
-        ({"x": np.full((3, 1, 3, 16, 16), np.nan, np.float32)}, "sample 0 of 'x'"),
+        ({"x": np.float32(1)}, "a lone number"),
+        ({"x": np.full((3, 1, 3, 16, 16), np.nan, np.float32)}, "sample 0: input 'x' holds nan"),
     ],
 )
 def test_bad_calibration_data(tmp_path: Path, arrays: dict[str, np.ndarray], says: str) -> None:
@@ -156,6 +155,20 @@ def test_calibration_data_that_is_no_npz(tmp_path: Path, content: bytes) -> None
     (tmp_path / "c.npz").write_bytes(content)
     with pytest.raises(BadSamples, match="cannot be read"):
         prepare(path, output=tmp_path / "o.onnx", target="SM8650", calib=tmp_path / "c.npz")
+
+
+def test_samples_may_be_in_any_form(tmp_path: Path) -> None:
+    """As calibration data: a folder, a file a sample, here without the batch axis."""
+    path = small.save(small.conv_relu(), tmp_path / "m.onnx")
+    (tmp_path / "samples").mkdir()
+    for number in range(4):
+        np.save(tmp_path / "samples" / f"{number}.npy", np.full((3, 16, 16), number, np.float32))
+    result = prepare(
+        path, output=tmp_path / "o.onnx", target="SM8650", calib=tmp_path / "samples", rules="PowToMul"
+    )
+    assert "proved on the first 3 of 4 samples" in result.warnings
+    assert "input 'x': the samples have no batch axis, and one is put in front" in result.warnings
+    assert not [warning for warning in result.warnings if "random" in warning]
 
 
 def test_samples_left_out_are_said(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from onnx import TensorProto, helper
 
 import small_models as small
 from hexport import HexportError, check
+from hexport.errors import BadSamples
 from hexport.model import ExternalDataMissing
 from hexport.model.soundness import UnusableGraph
 from hexport.preparation import cleaning, pipeline, saving, verb
 from hexport.preparation.outcome import Preparation
-from hexport.preparation.samples import BadSamples
 from hexport.preparation.verb import prepare
 
 TARGET = "SM8650"

@@ -20,12 +20,11 @@ import torch_models
 from hexport.cli.build import command
 from hexport.cli.verify import command as verify_command
 from hexport.environments.record import Toolchain
-from hexport.errors import UsageError
+from hexport.errors import BadSamples, UsageError
 from hexport.executorch.building.samples import MOST_HELD, split_samples
 from hexport.executorch.lowering.failures import NotDelegated
 from hexport.executorch.lowering.options import LoweringOptions
 from hexport.executorch.pte.sidecar import find_sidecar
-from hexport.preparation.samples import BadSamples
 from hexport.torch.factories import from_factory
 from hexport.torch.fixing import FixedModel, fix_sizes
 from hexport.verification.failures import NotVerifiable

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 import small_models as small
 from hexport.building.order import Order, take_order
 from hexport.building.wishes import Wishes
+from hexport.errors import BadSamples
 from hexport.model.dims import DimsNeeded, sizes_from
 from hexport.model.graph import Dim, Graph, TensorType
-from hexport.preparation.samples import BadSamples
 from hexport.preparation.verb import prepare
 from hexport.quantization.data import sized_by_samples
 from hexport.quantization.verb import quantize
@@ -148,9 +148,9 @@ def test_preparing_takes_them(tmp_path: Path) -> None:
     assert "no sizes were given; those of the samples are used: N=1" in result.warnings
 
 
-def test_preparing_tells_of_a_missing_axis(tmp_path: Path) -> None:
+def test_preparing_tells_of_missing_axes(tmp_path: Path) -> None:
     model, samples = saved(tmp_path)
-    np.savez(samples, x=np.ones((4, 3, 16, 16), np.float32))
-    with pytest.raises(BadSamples, match=r"has shape \[3, 16, 16\]") as caught:
+    np.savez(samples, x=np.ones((4, 16, 16), np.float32))
+    with pytest.raises(BadSamples, match=r"has shape \[16, 16\]") as caught:
         prepare(model, output=tmp_path / "p.onnx", target=TARGET, calib=samples)
     assert "float32[N,3,16,16]" in caught.value.why

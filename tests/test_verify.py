@@ -17,11 +17,10 @@ from hexport.backend.requests import AssignedNode, AssignedPart
 from hexport.backend.running import Results
 from hexport.cli.verify import command
 from hexport.compiling.verb import compile_models
-from hexport.errors import HexportError, UsageError
+from hexport.errors import BadSamples, HexportError, UsageError
 from hexport.facts import find_target
 from hexport.packaging.failures import PackageTampered
 from hexport.packaging.manifest import Contract, Crop
-from hexport.preparation.samples import BadSamples
 from hexport.verification.failures import NotVerifiable
 from hexport.verification.measuring import compare_on
 from hexport.verification.subject import describe

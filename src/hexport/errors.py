@@ -39,6 +39,12 @@ class UsageError(HexportError):
     code = "HX001"
 
 
+class BadSamples(HexportError, ValueError):
+    """Calibration or example inputs do not fit the model."""
+
+    code = "HX701"
+
+
 class MissingDependency(HexportError, ImportError):
     """An optional part of hexport is not installed."""
 

@@ -12,6 +12,7 @@ import click
 from hexport.cli.main import EXIT_OK, EXIT_SHORT
 from hexport.cli.model_options import (
     build_parts,
+    calib_option,
     custom_ops_option,
     dims_option,
     input_shapes_option,
@@ -45,12 +46,7 @@ def command() -> None:
     metavar="DB",
     help="Results this far from the CPU's are a failure. [default: 30]",
 )
-@click.option(
-    "--calib",
-    type=click.Path(path_type=Path),
-    metavar="FILE.npz",
-    help="Real inputs to run on: an array an input, samples first; the first sample is used.",
-)
+@calib_option("Real inputs to run on: FILE.npz, a folder, or MODULE:CALLABLE; the first sample is used.")
 @click.option(
     "--check",
     metavar="COMMAND",
@@ -71,7 +67,7 @@ def reduce_command(
     dims: dict[str, int],
     input_shapes: dict[str, tuple[int, ...]],
     below: float | None,
-    calib: Path | None,
+    calib: str | None,
     check: str | None,
     budget: float | None,
     timeout: float,

@@ -139,6 +139,17 @@ freeze_option: Decorator = click.option(
     callback=_parse_freeze,
     help="An input that always has this value. Repeatable.",
 )
+preprocess_option: Decorator = click.option(
+    "--preprocess",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="How pictures of a --calib folder become inputs.",
+)
+
+
+def calib_option(help_: str) -> Decorator:
+    """Where real inputs are; every verb takes them in the same forms."""
+    return click.option("--calib", metavar="SOURCE", help=help_)
 
 
 _timeout: Decorator = click.option(

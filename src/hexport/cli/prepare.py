@@ -9,12 +9,14 @@ import click
 from hexport.cli.main import EXIT_OK
 from hexport.cli.model_options import (
     build_parts,
+    calib_option,
     dims_option,
     freeze_option,
     input_shapes_option,
     limits_options,
     make_limits,
     output_option,
+    preprocess_option,
     target_option,
 )
 from hexport.cli.output import console, json_option, print_json, waiting
@@ -27,12 +29,8 @@ from hexport.cli.output import console, json_option, print_json, waiting
 @dims_option
 @input_shapes_option
 @freeze_option
-@click.option(
-    "--calib",
-    type=click.Path(path_type=Path),
-    metavar="FILE.npz",
-    help="Real inputs to prove changes on: an array an input, samples first.",
-)
+@calib_option("Real inputs to prove changes on: FILE.npz, a folder, or MODULE:CALLABLE.")
+@preprocess_option
 @click.option("--rules", metavar="A,B|-C", help="Only these rules, or all but those with a minus.")
 @limits_options
 @json_option
@@ -43,7 +41,8 @@ def command(
     dims: dict[str, int],
     input_shapes: dict[str, tuple[int, ...]],
     freeze: dict[str, str],
-    calib: Path | None,
+    calib: str | None,
+    preprocess: Path | None,
     rules: str | None,
     timeout: float,
     memory_limit: int | None,
@@ -66,6 +65,7 @@ def command(
             input_shapes=input_shapes,
             freeze=freeze or None,
             calib=calib,
+            preprocess=preprocess,
             rules=rules,
             limits=make_limits(timeout, memory_limit),
         )

@@ -11,12 +11,14 @@ import click
 from hexport.cli.main import EXIT_OK, EXIT_SHORT
 from hexport.cli.model_options import (
     build_parts,
+    calib_option,
     dims_option,
     freeze_option,
     input_shapes_option,
     limits_options,
     make_limits,
     output_option,
+    preprocess_option,
     target_option,
 )
 from hexport.cli.output import console, json_option, print_json, telling
@@ -25,13 +27,8 @@ from hexport.cli.output import console, json_option, print_json, telling
 RANGES = ("min-max", "percentile", "mse", "entropy")
 TECHNIQUES = ("equalised-channels", "error-carrying-rounding", "bias-correction", "measured-bias")
 _ACCURACY = (
-    click.option("--calib", metavar="SOURCE", help="Real inputs: FILE.npz, a folder, or MODULE:CALLABLE."),
-    click.option(
-        "--preprocess",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="How pictures of a --calib folder become inputs.",
-    ),
+    calib_option("Real inputs: FILE.npz, a folder, or MODULE:CALLABLE."),
+    preprocess_option,
     click.option("--samples", type=click.IntRange(min=1), metavar="N", help="Use the first N samples only."),
     click.option("--min-sqnr", type=float, metavar="DB", help="How close to the float model it must come."),
     click.option("--metric", metavar="MODULE:FUNC", help="Your own measure of the results instead of dB."),

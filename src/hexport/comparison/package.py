@@ -12,9 +12,9 @@ from hexport import facts
 from hexport.comparison.reference import Reference, find_inputs, open_reference
 from hexport.comparison.subject import Packaged, Subject, refuse_sizes
 from hexport.comparison.wishes import Wishes
+from hexport.errors import BadSamples
 from hexport.model import Graph, Model, read
 from hexport.packaging.manifest import CONTEXT_MODEL, CPU_MODEL, MODEL_DATA, SOURCE_MODEL, Bucket
-from hexport.preparation.samples import BadSamples
 from hexport.runtime.bucket_choice import choose_bucket, dims_of, list_buckets, list_shapes
 from hexport.runtime.padding import pad, pad_values
 from hexport.runtime.simulating import simulator_refusal

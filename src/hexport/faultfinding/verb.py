@@ -85,7 +85,7 @@ def debug_reduce(
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Shape] | None = None,
     below: float | None = None,
-    calib: Path | None = None,
+    calib: object = None,
     check: str | None = None,
     budget: float | None = None,
     limits: Limits | None = None,
@@ -112,7 +112,7 @@ def debug_reduce(
 
 
 def _refuse_contradictions(
-    soc: facts.Soc | None, below: float | None, calib: Path | None, check: str | None
+    soc: facts.Soc | None, below: float | None, calib: object, check: str | None
 ) -> None:
     if soc is None and check is None:
         raise UsageError(
@@ -150,7 +150,7 @@ def _open(
     model: str | Path,
     dims: Mapping[str, int] | None,
     input_shapes: Mapping[str, Shape] | None,
-    calib: Path | None,
+    calib: object,
     soc: facts.Soc | None,
 ) -> _Opened:
     source = read(zoo.resolve(model))
@@ -194,7 +194,7 @@ class _Task:
     ) -> ReducedModel:
         failing = trial.establish(whole, opened.sample)
         if opened.random and (isinstance(failing, Works) or failing.recording):
-            self.notes.append("run on random inputs; give real ones with --calib FILE.npz")
+            self.notes.append("run on random inputs; give real ones with --calib")
         if isinstance(failing, Works):
             self.notes.append(
                 f"it compiles for {trial.target.chip} and is {failing.sqnr_db:.1f} dB against the CPU: "

@@ -14,6 +14,7 @@ from hexport.backend import failures
 from hexport.backend.calling import cure
 from hexport.backend.options import validate_options
 from hexport.backend.sessions import add_provider, classify, import_onnxruntime
+from hexport.errors import BadSamples
 from hexport.facts import current_platform, simulates_npu
 from hexport.onnxruntime import asking, dumping, rehearsal
 from hexport.onnxruntime.asking import CPU, Wish
@@ -22,7 +23,6 @@ from hexport.onnxruntime.fallback import settle, warn
 from hexport.onnxruntime.first_run import FirstRun, stamp
 from hexport.onnxruntime.libraries import library_file, library_name
 from hexport.onnxruntime.options import SessionOptions, copy_of, dims_of, entries_of
-from hexport.preparation.samples import BadSamples
 from hexport.toolchain import WorkerError
 from hexport.toolchain.serving import JobError
 

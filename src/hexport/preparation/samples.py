@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hexport import zoo
-from hexport.errors import HexportError
+from hexport.errors import BadSamples
 from hexport.model.dims import Shape
 from hexport.model.graph import Graph
 
@@ -24,12 +24,6 @@ COUNT = 3
 _NUMBERS = re.compile(r"bool|float(16|32|64)|u?int(8|16|32|64)")
 
 
-class BadSamples(HexportError, ValueError):
-    """Calibration or example inputs do not fit the model."""
-
-    code = "HX701"
-
-
 @dataclass(frozen=True)
 class Samples:
     """What a change is tried on."""
@@ -38,7 +32,9 @@ class Samples:
     real: bool
     """Whether they are the model's own kind of input; random numbers show less."""
     offered: int = COUNT
-    """How many there were to choose from; the first are used."""
+    """How many there were to choose from, as far as that is known; the first are used."""
+    notes: tuple[str, ...] = ()
+    """What was done to them so that they fit."""
 
 
 def find_samples(
@@ -46,12 +42,13 @@ def find_samples(
     graph: Graph,
     shapes: Mapping[str, Shape],
     frozen: Mapping[str, Array],
-    calib: str | Path | None,
+    calib: object = None,
+    preprocess: str | Path | None = None,
 ) -> Samples:
-    """The best there is: ``--calib``, else the zoo's test inputs, else random numbers."""
+    """The best there is: ``calib``, else the zoo's test inputs, else random numbers."""
     _refuse_other_than_numbers(graph, frozen)
     if calib is not None:
-        return _from_file(Path(calib), graph, shapes, frozen)
+        return _given(calib, graph, shapes, frozen, preprocess)
     if str(model).startswith("zoo:"):
         name = str(model).removeprefix("zoo:")
         if zoo.entry(name).input_shapes == dict(shapes):
@@ -59,20 +56,6 @@ def find_samples(
                 tuple({**s, **frozen} for s in zoo.inputs(name, count=COUNT, split="test")), real=True
             )
     return Samples(tuple(_random(graph, shapes, frozen, seed) for seed in range(COUNT)), real=False)
-
-
-def sizes_in(calib: str | Path, graph: Graph) -> dict[str, Shape]:
-    """The shapes of the samples in a file, by input."""
-    found = {}
-    for name, array in _read_arrays(Path(calib)).items():
-        tensor, shape = graph.inputs.get(name), array.shape[1:]
-        if tensor is None or not array.ndim:
-            continue
-        declared = shape if tensor.shape is None else tensor.shape
-        if len(declared) != len(shape):
-            raise _misshapen(Path(calib), name, shape, f"the model takes {tensor}")
-        found[name] = shape
-    return found
 
 
 def _refuse_other_than_numbers(graph: Graph, frozen: Mapping[str, Array]) -> None:
@@ -103,56 +86,18 @@ def _random(graph: Graph, shapes: Mapping[str, Shape], frozen: Mapping[str, Arra
     return sample
 
 
-def _read_arrays(path: Path) -> dict[str, Array]:
-    import zipfile
+def _given(
+    calib: object,
+    graph: Graph,
+    shapes: Mapping[str, Shape],
+    frozen: Mapping[str, Array],
+    preprocess: str | Path | None,
+) -> Samples:
+    # Here, because what prepares without the user's samples does not need to know how they are read.
+    from hexport.quantization.data import open_calibration
 
-    import numpy as np
-
-    try:
-        with path.open("rb") as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise BadSamples(
-            f"{path} cannot be read",
-            why=str(error),
-            next="give an .npz with one array an input, samples first",
-        ) from error
-
-
-def _from_file(path: Path, graph: Graph, shapes: Mapping[str, Shape], frozen: Mapping[str, Array]) -> Samples:
-    arrays = _read_arrays(path)
-    needed = [name for name in graph.inputs if name not in frozen]
-    if missing := [name for name in needed if name not in arrays]:
-        raise BadSamples(f"{path} has no array for input {missing[0]!r}", why=f"it has: {', '.join(arrays)}")
-    # A lone number has no axis to count by.
-    counts = {len(arrays[name]) if arrays[name].ndim else 0 for name in needed}
-    if len(counts) != 1 or 0 in counts:
-        raise BadSamples(
-            f"{path}: the inputs have {sorted(counts)} samples", next="give the same number, at least one"
-        )
-    for name in needed:
-        _check(path, name, arrays[name], graph.inputs[name].dtype, shapes[name])
-    offered = counts.pop()
-    used = range(min(offered, COUNT))
-    values = tuple({**{name: arrays[name][i] for name in needed}, **frozen} for i in used)
-    return Samples(values, real=True, offered=offered)
-
-
-def _check(path: Path, name: str, array: Array, dtype: str, shape: Shape) -> None:
-    import numpy as np
-
-    if array.shape[1:] != tuple(shape):
-        raise _misshapen(path, name, array.shape[1:], f"the model is prepared for {list(shape)}")
-    if array.dtype.name != dtype:
-        raise BadSamples(f"{path}: {name!r} is {array.dtype.name}", why=f"the model takes {dtype}")
-    bad = ~np.isfinite(array.astype(np.float64)) if np.issubdtype(array.dtype, np.floating) else np.zeros(1)
-    if bad.any():
-        raise BadSamples(f"{path}: sample {int(np.argwhere(bad)[0][0])} of {name!r} holds NaN or infinity")
-
-
-def _misshapen(path: Path, name: str, shape: Shape, why: str) -> BadSamples:
-    return BadSamples(
-        f"{path}: a sample of {name!r} has shape {list(shape)}",
-        why=why,
-        next="the first axis counts the samples; the rest is the shape of one input",
-    )
+    with open_calibration(calib, graph, shapes, frozen, preprocess=preprocess) as data:
+        values = data.first(COUNT)
+        if not values:
+            raise BadSamples(f"{data.description} holds no sample", next="give at least one")
+        return Samples(tuple(values), real=True, offered=data.count or len(values), notes=data.notes)

@@ -13,7 +13,7 @@ from hexport.backend.failures import ModelRejected
 from hexport.backend.running import run_on_cpu
 from hexport.errors import HexportError, UsageError
 from hexport.model import Model, read
-from hexport.model.dims import Shape, are_missing, fix_shapes, sizes_from
+from hexport.model.dims import Shape, fix_shapes
 from hexport.model.external import bring_along, external_bytes
 from hexport.model.labels import PREPARED
 from hexport.model.scheme import scheme_of
@@ -30,9 +30,10 @@ from hexport.preparation.pipeline import RuleSource, Standing, clean, improve, s
 from hexport.preparation.ranges import Finding
 from hexport.preparation.repro import save_repro
 from hexport.preparation.rescue import rescue
-from hexport.preparation.samples import Samples, find_samples, sizes_in
+from hexport.preparation.samples import Samples, find_samples
 from hexport.preparation.saving import LARGE, data_file, save
 from hexport.preparation.workbench import Workbench
+from hexport.quantization.data import sized_by_samples
 from hexport.rewrite.catalogue import rule_names, select_rules
 from hexport.rewrite.rule import Purpose, Rule
 from hexport.storage.sweeping import own_folder
@@ -57,7 +58,8 @@ def prepare(
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Shape] | None = None,
     freeze: Mapping[str, str] | None = None,
-    calib: str | Path | None = None,
+    calib: object = None,
+    preprocess: str | Path | None = None,
     rules: str | None = None,
     cures: Collection[str] = (),
     limits: Limits | None = None,
@@ -73,13 +75,12 @@ def prepare(
     source = read(zoo.resolve(model))
     given, freeze, notes = zoo_defaults(model, input_shapes, freeze, sized=bool(dims))
     command = f"hexport prepare '{model}' -o '{output}' --target {soc.chip}"
-    dims = dims or {}
-    if calib is not None and are_missing(source.graph, dims, given):
-        dims, given, said = sizes_from(source.graph, dims, given, sizes_in(calib, source.graph))
-        notes += said
+    unsized = parse_frozen(source.graph, freeze, {})
+    dims, given, said = sized_by_samples(source.graph, dims or {}, given, calib, unsized)
+    notes += said
     shapes = fix_shapes(source.graph, dims, given, command)
     values = parse_frozen(source.graph, freeze, shapes)
-    samples = find_samples(model, source.graph, shapes, values, calib)
+    samples = find_samples(model, source.graph, shapes, values, calib, preprocess)
     notes += _notes(source, samples)
     judge = facts.float_twin(soc) if scheme_of(source.graph, {}) == "fp16" else soc
     if judge != soc:
@@ -132,9 +133,9 @@ def _folder(source: Model, output: Path) -> AbstractContextManager[Path]:
 
 
 def _notes(source: Model, samples: Samples) -> list[str]:
-    notes: list[str] = []
+    notes = list(samples.notes)
     if not samples.real:
-        notes.append("proved on random inputs, which show little; give real ones with --calib FILE.npz")
+        notes.append("proved on random inputs, which show little; give real ones with --calib")
     if samples.offered > len(samples.values):
         notes.append(f"proved on the first {len(samples.values)} of {samples.offered} samples")
     said = {bytes(entry.key): bytes(entry.value) for entry in source.proto.metadata_props}

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hexport import zoo
-from hexport.errors import UsageError
+from hexport.errors import BadSamples, UsageError
 from hexport.model.dims import Shape
 from hexport.model.graph import TensorType
-from hexport.preparation.samples import BadSamples
 from hexport.runtime.array_files import read_arrays
 from hexport.runtime.failures import BadInput
 from hexport.zoo.models import PREFIX

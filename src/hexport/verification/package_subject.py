@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from hexport import facts
-from hexport.errors import UsageError
+from hexport.errors import BadSamples, UsageError
 from hexport.model import Graph, TensorType, read
 from hexport.model.dims import Shape
 from hexport.packaging import Package, open_package
@@ -23,7 +23,6 @@ from hexport.packaging.manifest import (
     Contract,
     Target,
 )
-from hexport.preparation.samples import BadSamples
 from hexport.runtime.bucket_choice import (
     bucket_volume,
     choose_bucket,

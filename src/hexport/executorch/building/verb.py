@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexport.errors import UsageError
+from hexport.errors import BadSamples, UsageError
 from hexport.executorch.building.outcome import Goal, PteBuilt, Verified
 from hexport.executorch.building.samples import Samples, split_samples
 from hexport.executorch.lowering.chips import find_chip
@@ -23,7 +23,6 @@ from hexport.executorch.lowering.verb import Source, lower
 from hexport.executorch.pte.sidecar import Method, file_sha256, write_sidecar
 from hexport.executorch.running.loading import load_pte
 from hexport.observe.decibels import finite
-from hexport.preparation.samples import BadSamples
 from hexport.quantization.metric import find_metric
 from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits

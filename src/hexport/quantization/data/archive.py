@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
-from hexport.preparation.samples import BadSamples
+from hexport.errors import BadSamples
 from hexport.quantization.data.fitting import Fitting
 from hexport.quantization.data.npy_stream import Header, end, fill, read_header
 from hexport.quantization.data.sample import Found, reading

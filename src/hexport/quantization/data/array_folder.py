@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from hexport.preparation.samples import BadSamples
+from hexport.errors import BadSamples
 from hexport.quantization.data.archive import member_names
 from hexport.quantization.data.fitting import Fitting
 from hexport.quantization.data.npy_stream import read_header, read_rest

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from types import TracebackType
 
-from hexport.preparation.samples import BadSamples
+from hexport.errors import BadSamples
 from hexport.quantization.data.fitting import Fitting
 from hexport.quantization.data.sample import Progress, Sample, Source
 from hexport.quantization.data.spool import Spool
@@ -39,12 +39,18 @@ class CalibrationData:
         tell = progress or _unheard
         survey = Survey(self._fitting.free)
         tell(0, self.count)
-        stream = self._spool.read() if self._spool else _fitted(self._source, self._fitting)
-        for sample in islice(stream, self._limit):
+        for sample in islice(self._stream(), self._limit):
             survey.add(sample)
             yield sample
             tell(survey.count, self.count)
         self._conclude(survey)
+
+    def first(self, count: int) -> list[Sample]:
+        """So many, each checked; what all samples together show is not asked."""
+        return list(islice(self._stream(), count))
+
+    def _stream(self) -> Iterator[Sample]:
+        return self._spool.read() if self._spool else _fitted(self._source, self._fitting)
 
     @property
     def fingerprint(self) -> str:

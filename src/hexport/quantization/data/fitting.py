@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from hexport.errors import BadSamples
 from hexport.model.dims import Shape
 from hexport.model.graph import Graph, TensorType
-from hexport.preparation.samples import BadSamples
 from hexport.quantization.data.sample import Array, Found, Sample
 from hexport.runtime.padding import pad
 

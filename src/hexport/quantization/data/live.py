@@ -11,8 +11,7 @@ from typing import Protocol, TypeGuard
 
 import numpy as np
 
-from hexport.errors import HexportError, UsageError
-from hexport.preparation.samples import BadSamples
+from hexport.errors import BadSamples, HexportError, UsageError
 from hexport.quantization.data.fitting import Fitting
 from hexport.quantization.data.sample import Found
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hexport import zoo
-from hexport.errors import UsageError
+from hexport.errors import BadSamples, UsageError
 from hexport.model.dims import Shape
 from hexport.model.graph import Graph
-from hexport.preparation.samples import BadSamples
 from hexport.quantization.data.archive import Archive
 from hexport.quantization.data.array_folder import ArrayFolder, InputFolders
 from hexport.quantization.data.calibration import CalibrationData

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hexport.errors import MissingDependency
-from hexport.preparation.samples import BadSamples
+from hexport.errors import BadSamples, MissingDependency
 from hexport.quantization.data.fitting import Fitting
 from hexport.quantization.data.preprocessing import Preprocess
 from hexport.quantization.data.sample import Found, reading

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from hexport.errors import HexportError
-from hexport.preparation.samples import BadSamples
+from hexport.errors import BadSamples, HexportError
 
 Array = NDArray[Any]
 Sample = dict[str, Array]

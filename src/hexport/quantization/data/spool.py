@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hexport.errors import HexportError, UsageError
-from hexport.preparation.samples import BadSamples
+from hexport.errors import BadSamples, HexportError, UsageError
 from hexport.quantization.data.fitting import Fitting
 from hexport.quantization.data.npy_stream import fill, raw_bytes
 from hexport.quantization.data.sample import Sample

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hexport.preparation.samples import BadSamples
+from hexport.errors import BadSamples
 from hexport.quantization.data.npy_stream import raw_bytes
 from hexport.quantization.data.sample import Array, Sample
 
