@@ -5,7 +5,8 @@
 VENV is an environment with ``aimet-onnx``, made by hand: it brings a torch of its own, which has no place
 beside hexport. The same script, started by that interpreter with --child, quantises; this side then measures
 as ``quantize.py`` does. Both sides start from the same prepared model and the same 8 calibration samples,
-one after the other, and run on the same test inputs.
+one after the other, and run on the same test inputs. With --own MODEL.onnx CALIB.npz TEST.npz: a model that
+is not in the zoo, with as many samples as its archive has.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def main() -> None:
     )
     parser.add_argument("--python", type=Path, metavar="PATH", help="an interpreter that has aimet-onnx")
     parser.add_argument("--models", default=MODELS, metavar="A,B")
+    parser.add_argument("--own", nargs=3, type=Path, metavar=("MODEL", "CALIB", "TEST"))
     parser.add_argument("--iterations", type=int, default=500, help="of AdaRound; 0 leaves it out")
     parser.add_argument("--prepared", type=Path, metavar="FOLDER", help="keep prepared models here")
     parser.add_argument("--limit", type=float, default=3600.0, metavar="SECONDS")
@@ -88,7 +90,7 @@ def _has_aimet(python: Path) -> bool:
 
 def _compare(options: argparse.Namespace) -> None:
     rows = []
-    for name in options.models.split(","):
+    for name in [options.own[0].stem] if options.own else options.models.split(","):
         with tempfile.TemporaryDirectory(prefix="hexport-bench-") as folder:
             for run in _measure(name, Path(folder), options):
                 print(f"{name} 16a8w {run.side}: {run}", flush=True)
@@ -102,12 +104,13 @@ def _compare(options: argparse.Namespace) -> None:
 def _measure(name: str, folder: Path, options: argparse.Namespace) -> Iterator[Measured]:
     # Here, because the peer's environment has none of them.
     from hexport import facts
-    from quantize_case import Case
+    from quantize_case import Case, OwnCase
     from quantize_sides import by_hexport, prepare
 
-    case = Case(name, facts.find_target(TARGET), TEST_SAMPLES, folder)
+    about = (name, facts.find_target(TARGET), TEST_SAMPLES, folder)
+    case = OwnCase(*about, files=options.own) if options.own else Case(*about)
     prepared = (options.prepared or folder) / f"{name}.onnx"
-    if not prepared.is_file() and (failure := prepare(name, prepared, TARGET, options.limit).failure):
+    if not prepared.is_file() and (failure := prepare(case.asked, prepared, TARGET, options.limit).failure):
         sys.exit(f"{name} was not prepared: {failure}")
     samples = case.calibration(prepared)
     yield case.judge("aimet", SCHEME, _by_aimet(prepared, samples, folder / "aimet", options))

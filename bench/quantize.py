@@ -9,7 +9,8 @@ and is asked for 30 dB. Every result runs on the simulator on test inputs that n
 original model in fp32 on the CPU. Wall time and peak memory are those of the quantising process with all that
 it starts; hexport's includes its own trials on the simulator. JSON goes to bench/results after each result,
 and --resume goes on from there. With --efforts: time and memory of ``--effort fast`` beside the stock
-methods, at 8 and at 512 samples (see quantize_efforts.py).
+methods, at 8 and at 512 samples (see quantize_efforts.py). With --own MODEL.onnx CALIB.npz TEST.npz: a model
+that is not in the zoo.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 from arguments import chip, listed, positive
 from fixed_shapes import fix_shapes
 from hexport import facts, zoo
-from quantize_case import CALIBRATION, Case
+from quantize_case import CALIBRATION, Case, OwnCase
 from quantize_efforts import compare_efforts
 from quantize_report import Results, show
 from quantize_sides import (
@@ -51,8 +52,9 @@ def main() -> None:
             options.models or zoo.names(), THOROUGHLY, options.prepared, options.target, options.limit
         )
         return
-    names = options.models or zoo.names()
-    file = RESULTS / ("quantize-some.json" if options.models else "quantize.json")
+    names = [options.own[0].stem] if options.own else options.models or zoo.names()
+    kind = "-own" if options.own else "-some" if options.models else ""
+    file = RESULTS / f"quantize{kind}.json"
     results = Results.begin(file, _settings(options), resume=options.resume)
     with ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(lambda name: _measure_model(name, options, results), names))
@@ -65,6 +67,7 @@ def _options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--models", type=listed(zoo.names()), metavar="A,B", help="all by default")
+    parser.add_argument("--own", nargs=3, type=Path, metavar=("MODEL", "CALIB", "TEST"))
     parser.add_argument("--schemes", type=listed(SCHEMES), default=list(SCHEMES), metavar="A,B")
     parser.add_argument("--target", type=chip, default="SM8650")
     parser.add_argument("--test-samples", type=positive, default=3, metavar="N")
@@ -94,11 +97,12 @@ def _measure_model(name: str, options: argparse.Namespace, results: Results) -> 
     with tempfile.TemporaryDirectory(prefix="hexport-bench-") as temporary:
         folder = Path(temporary)
         soc = facts.find_target(options.target)
-        case = Case(name, soc, options.test_samples, folder, options.task_samples)
+        about = (name, soc, options.test_samples, folder, options.task_samples)
+        case = OwnCase(*about, files=options.own) if options.own else Case(*about)
         kept = options.prepared or folder
         kept.mkdir(parents=True, exist_ok=True)
         prepared = kept / f"{name}.onnx"
-        making = None if prepared.is_file() else prepare(name, prepared, options.target, options.limit)
+        making = None if prepared.is_file() else prepare(case.asked, prepared, options.target, options.limit)
         for side, scheme in missing:
             if side != "documented" and making is not None and making.file is None:
                 made = Made(None, making.seconds, making.peak_bytes, f"not prepared: {making.failure}")
@@ -134,7 +138,7 @@ def _make(case: Case, side: str, scheme: str, prepared: Path, options: argparse.
         return by_stock(bare, case.calibration(bare), folder, scheme, options.limit)
     fixed = case.folder / "fixed.onnx"
     if not fixed.is_file():
-        fix_shapes(zoo.get(case.name), zoo.entry(case.name).input_shapes, fixed)
+        fix_shapes(case.source, case.shapes, fixed)
     return by_stock(fixed, case.calibration(fixed), folder, scheme, options.limit)
 
 

@@ -1,7 +1,8 @@
-"""One model of the zoo as it is tried: its inputs, its right answers, and the judging of a result."""
+"""One model as it is tried, of the zoo or from a file: its inputs, its right answers, and the judging of a result."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,7 @@ CALIBRATION = 8
 
 @dataclass
 class Case:
-    """One model's inputs and reference answers, made when they are first needed."""
+    """One model of the zoo with its inputs and reference answers, made when they are first needed."""
 
     name: str
     soc: facts.Soc
@@ -52,16 +53,36 @@ class Case:
         return task_of(zoo.entry(self.name).kind)
 
     @cached_property
+    def source(self) -> Path:
+        """The model as it came."""
+        return zoo.get(self.name)
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The sizes at which it is tried."""
+        return zoo.entry(self.name).input_shapes
+
+    @property
+    def asked(self) -> list[str]:
+        """What ``hexport prepare`` is asked for."""
+        return [f"zoo:{self.name}"]
+
+    @cached_property
     def reference(self) -> tuple[Feed, ...]:
-        return run_on_cpu(zoo.resolve(f"zoo:{self.name}"), self.samples).outputs
+        return run_on_cpu(self.source, self.samples).outputs
 
     def calibration(self, model: Path) -> Path:
         """A folder of samples for those inputs that ``model`` has; frozen ones are not among them."""
         keep = set(read(model).graph.inputs)
         folder = self.folder / f"calib-{len(keep)}"
         if not folder.is_dir():
-            write_samples(zoo.inputs(self.name, split="calib", count=CALIBRATION), folder, keep)
+            write_samples(self.fitting, folder, keep)
         return folder
+
+    @property
+    def fitting(self) -> Sequence[Feed]:
+        """What both sides calibrate by."""
+        return zoo.inputs(self.name, split="calib", count=CALIBRATION)
 
     def judge(self, side: str, scheme: str, made: Made) -> Measured:
         """Run what was made on the simulator, if anything was."""
@@ -85,6 +106,44 @@ class Case:
             precisions=verdict.precisions,
             tasks=self.task.measure(self.reference, got) if self.task else {},
         )
+
+
+@dataclass
+class OwnCase(Case):
+    """A model from a file, with an archive of inputs to calibrate by and one that no side sees."""
+
+    files: Sequence[Path] = ()
+    """The model, and the two archives: an array for each input, samples first."""
+
+    @cached_property
+    def samples(self) -> list[Feed]:
+        return _samples(self.files[2])[: self.test_samples]
+
+    @property
+    def task(self) -> None:
+        return None
+
+    @property
+    def source(self) -> Path:
+        return self.files[0]
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {name: array.shape for name, array in self.samples[0].items()}
+
+    @property
+    def asked(self) -> list[str]:
+        return [str(self.files[0]), "--calib", str(self.files[1])]
+
+    @property
+    def fitting(self) -> Sequence[Feed]:
+        return _samples(self.files[1])
+
+
+def _samples(archive: Path) -> list[Feed]:
+    with np.load(archive) as file:
+        arrays = dict(file)
+    return [dict(zip(arrays, one, strict=True)) for one in zip(*arrays.values(), strict=True)]
 
 
 def _same(one: Feed, other: Feed) -> bool:

@@ -35,7 +35,9 @@ def compare_efforts(
     for name in names:
         with tempfile.TemporaryDirectory(prefix="hexport-bench-") as temporary:
             prepared = (kept or Path(temporary)) / f"{name}.onnx"
-            if not prepared.is_file() and (failure := prepare(name, prepared, target, limit).failure):
+            if not prepared.is_file() and (
+                failure := prepare([f"zoo:{name}"], prepared, target, limit).failure
+            ):
                 print(f"{name} is not prepared: {failure}")
                 continue
             for count in COUNTS if name in thoroughly else COUNTS[:1]:

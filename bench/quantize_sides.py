@@ -101,9 +101,9 @@ def by_hexport(
     return Made(None, ended.seconds, ended.peak_bytes, why(ended, document), said)
 
 
-def prepare(name: str, output: Path, target: str, limit: float) -> Made:
-    """``hexport prepare`` on a zoo model; the file appears only when it is whole."""
-    ended, document = run_hexport(["prepare", f"zoo:{name}", "-o", str(output), "--target", target], limit)
+def prepare(asked: Sequence[str], output: Path, target: str, limit: float) -> Made:
+    """``hexport prepare`` on a model, asked for so; the file appears only when it is whole."""
+    ended, document = run_hexport(["prepare", *asked, "-o", str(output), "--target", target], limit)
     if output.is_file():
         return Made(output, ended.seconds, ended.peak_bytes)
     return Made(None, ended.seconds, ended.peak_bytes, why(ended, document))
