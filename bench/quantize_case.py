@@ -1,4 +1,4 @@
-"""One model as it is tried, of the zoo or from a file: its inputs, its right answers, and the judging of a result."""
+"""One model as it is tried, of the zoo or a file of its own: its inputs, its right answers, the judging."""
 
 from __future__ import annotations
 
