@@ -90,3 +90,30 @@ def test_a_product_with_its_own_sigmoid_is_right_at_every_height(tmp_path: Path,
     cpu_nodes, same, _ = on_npu(shop, plan, tmp_path)
     assert cpu_nodes == []
     assert same > 40
+
+
+def test_small_probabilities_of_a_sigmoid_in_fp16_are_right(tmp_path: Path) -> None:
+    """Between integers, at the end: the HTP's own Sigmoid in fp16 is good for 8 bits of 0 to 1."""
+    made = small.model(
+        [
+            helper.make_node("Conv", ["x", "w"], ["a"], name="conv"),
+            helper.make_node("Conv", ["a", "w2", "b"], ["c"], name="last"),
+            helper.make_node("Sigmoid", ["c"], ["y"], name="sigmoid"),
+        ],
+        [small.value("x", [1, 8, 16, 16])],
+        [small.value("y", None)],
+        [
+            small.constant("w", normal(16, 8, 1, 1)),
+            small.constant("w2", normal(4, 16, 1, 1, scale=0.05)),
+            small.constant("b", np.full(4, -6, np.float32)),
+        ],
+    )
+    save(made, tmp_path / "float.onnx")
+    shop = workshop(made, tmp_path)
+    plan = plan_for(shop.model, SCHEMES["16a8w"], ARCH)
+    plan.set("last", FLOAT, "for a test")
+    plan.set("sigmoid", FLOAT, "for a test")
+    cpu_nodes, same, close = on_npu(shop, plan, tmp_path)
+    assert cpu_nodes == []
+    assert same > 40
+    assert close > 35

@@ -33,7 +33,7 @@ class Activations:
     def __init__(
         self, model: ir.Model, histograms: Mapping[str, Histogram], method: str = "mse", room: float = ROOM
     ) -> None:
-        self._histograms, self._room = histograms, room
+        self.histograms, self._room = histograms, room
         self._method = METHODS[method]
         self._same = _same_encoding(model)
         self._bounded = _bounded(model)
@@ -51,7 +51,7 @@ class Activations:
         return self._found[root, type_]
 
     def knows(self, name: str) -> bool:
-        return self._same.get(name, name) in self._histograms
+        return self._same.get(name, name) in self.histograms
 
     def is_open_score(self, name: str) -> bool:
         """Whether it is one of few numbers at the model's end, which nothing but its encoding bounds."""
@@ -66,7 +66,7 @@ class Activations:
             return asymmetric(low, high, type_)
         if name in self._tables:
             return encode_constant(self._tables[name], type_)
-        histogram = self._histograms[name]
+        histogram = self.histograms[name]
         op = self._bounded.get(name)
         if op is not None and (type_ is QType.U16 or histogram.high > _MOSTLY_LOW * op.range[1]):
             return _in_bounds(op, type_)

@@ -21,6 +21,7 @@ from hexport.quantization.absorbing import absorb
 from hexport.quantization.activations import Activations, encode_constant
 from hexport.quantization.coarse_sums import coarse_sum
 from hexport.quantization.encoding import Encoding, Floats, QType
+from hexport.quantization.float_sigmoids import write_out_float_sigmoids
 from hexport.quantization.initializers import add_initializer
 from hexport.quantization.misfused import apart, is_misfused
 from hexport.quantization.plan import Plan
@@ -41,6 +42,7 @@ def emit(
     copy = model.clone()
     remove_unused(copy.graph)
     absorb(copy, plan, activations)
+    write_out_float_sigmoids(copy, plan, activations.histograms)
     _Emitter(copy, plan, activations, weights, arch).run()
     remove_unused_constants(copy.graph)
     return copy

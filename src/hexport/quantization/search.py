@@ -41,6 +41,8 @@ gives the same on any machine."""
 _WORST = 10
 _CHANCE_DB = 0.3
 """On a few samples: a recipe must win by more than this over one that comes before it."""
+_ASKED_FOR_MORE = 10 ** (-1 / 10)
+"""The noise that may be left, after a round that was not enough: at least a decibel less."""
 _TRUSTED_DB = 3.0
 """The NPU may be this far below the CPU before it is asked why."""
 
@@ -216,7 +218,7 @@ class Search:
         total = sum(all_macs(self.shop.model).values())
         allowed = max(shares[0] * total - float_macs(self.shop.model, start.plan), 0.0)
         goal = 10 ** (-wanted_db / 10)
-        best, done = start, None
+        best, done, tried = start, None, [start.plan.precisions]
         for _ in range(self.effort.promotions):
             plan = start.plan.copy()
             promotions = promote(options, goal, allowed, shares[1] * total)
@@ -230,6 +232,11 @@ class Search:
                     take_along(self.shop.model, plan, name)
             self.settle(plan)
             settle_moving(self.shop.model, plan)
+            if plan.precisions in tried:
+                # The user's word took back what was raised: the same model again. What is raised next may stay.
+                goal *= _ASKED_FOR_MORE
+                continue
+            tried.append(plan.precisions)
             candidate = self._candidate(plan, start.recipe, start.label)
             enough = candidate.cpu.lowest_db >= wanted_db
             if candidate.cpu.lowest_db > best.cpu.lowest_db or enough:
@@ -237,7 +244,7 @@ class Search:
             if enough:
                 break
             # The sum was too hopeful: ask for as much less noise as is missing, and then some.
-            goal *= 10 ** (-max(wanted_db - candidate.cpu.lowest_db, 1.0) / 10)
+            goal *= min(10 ** ((candidate.cpu.lowest_db - wanted_db) / 10), _ASKED_FOR_MORE)
         return best
 
     def _options(self, start: Candidate, to: list[Precision]) -> dict[tuple[str, ...], list[Option]]:
