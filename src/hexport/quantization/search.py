@@ -233,7 +233,7 @@ class Search:
             self.settle(plan)
             settle_moving(self.shop.model, plan)
             if plan.precisions in tried:
-                # The user's word took back what was raised: the same model again. What is raised next may stay.
+                # The user's word took back what was raised; what is raised next may stay.
                 goal *= _ASKED_FOR_MORE
                 continue
             tried.append(plan.precisions)
