@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,18 @@ def on_npu(shop: Workshop, plan: Plan | str, folder: Path) -> tuple[list[str], f
     return [node.name for node in verdict.cpu_nodes], decibels(same, got), decibels(exact, got)
 
 
+def mixed_on_npu(
+    made: onnx.ModelProto, scheme: str, others: Mapping[str, Precision], folder: Path
+) -> tuple[list[str], float, float]:
+    """The same of a model in that scheme but for some nodes."""
+    save(made, folder / "float.onnx")
+    shop = workshop(made, folder)
+    plan = plan_for(shop.model, SCHEMES[scheme], ARCH)
+    for name, precision in others.items():
+        plan.set(name, precision, "for a test")
+    return on_npu(shop, plan, folder)
+
+
 def decibels(reference: np.ndarray, result: np.ndarray) -> float:
     noise = np.sum((result.astype(np.float64) - reference) ** 2)
     return float(10 * np.log10(np.sum(reference.astype(np.float64) ** 2) / noise)) if noise else np.inf
@@ -53,16 +65,10 @@ def test_every_node_is_on_the_npu(
 
 def test_a_mixed_model_is_on_the_npu(tmp_path: Path) -> None:
     """Eight bits, sixteen bits and fp16 beside each other; a border costs no node on the CPU."""
-    save(cnn(), tmp_path / "float.onnx")
-    shop = workshop(cnn(), tmp_path)
-    plan = plan_for(shop.model, SCHEMES["8a8w"], ARCH)
-    sixteen = SCHEMES["16a8w"]
-    plan.set("gemm", sixteen, "for a test")
-    plan.set("average", Precision(sixteen.activation), "for a test")
-    plan.set("flatten", Precision(sixteen.activation), "for a test")
-    plan.set("depthwise", FLOAT, "for a test")
-    plan.set("clip", FLOAT, "for a test")
-    cpu_nodes, same, close = on_npu(shop, plan, tmp_path)
+    layer = SCHEMES["16a8w"]
+    sixteen = Precision(layer.activation)
+    others = {"gemm": layer, "average": sixteen, "flatten": sixteen, "depthwise": FLOAT, "clip": FLOAT}
+    cpu_nodes, same, close = mixed_on_npu(cnn(), "8a8w", others, tmp_path)
     assert cpu_nodes == []
     assert same > 28
     assert close > 22
@@ -83,11 +89,7 @@ def test_a_product_with_its_own_sigmoid_is_right_at_every_height(tmp_path: Path,
         [small.constant("w", normal(16, 16, 3, 3)), small.constant("w2", normal(16, 16, 1, 1))],
         opset=21,
     )
-    save(made, tmp_path / "float.onnx")
-    shop = workshop(made, tmp_path)
-    plan = plan_for(shop.model, SCHEMES["16a8w"], ARCH)
-    plan.set("conv", SCHEMES[layer], "for a test")
-    cpu_nodes, same, _ = on_npu(shop, plan, tmp_path)
+    cpu_nodes, same, _ = mixed_on_npu(made, "16a8w", {"conv": SCHEMES[layer]}, tmp_path)
     assert cpu_nodes == []
     assert same > 40
 
@@ -108,12 +110,7 @@ def test_small_probabilities_of_a_sigmoid_in_fp16_are_right(tmp_path: Path) -> N
             small.constant("b", np.full(4, -6, np.float32)),
         ],
     )
-    save(made, tmp_path / "float.onnx")
-    shop = workshop(made, tmp_path)
-    plan = plan_for(shop.model, SCHEMES["16a8w"], ARCH)
-    plan.set("last", FLOAT, "for a test")
-    plan.set("sigmoid", FLOAT, "for a test")
-    cpu_nodes, same, close = on_npu(shop, plan, tmp_path)
+    cpu_nodes, same, close = mixed_on_npu(made, "16a8w", {"last": FLOAT, "sigmoid": FLOAT}, tmp_path)
     assert cpu_nodes == []
     assert same > 40
     assert close > 35
