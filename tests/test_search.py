@@ -87,23 +87,44 @@ def test_only_what_has_weights_gets_wider_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("figures", "winner"),
-    [([24.0, 24.2, 20.0], 0), ([24.0, 24.5, 20.0], 1), ([10.0, 24.5, 24.6], 1), ([24.0, 20.0, 25.0], 2)],
+    ("unseen", "typical", "winner"),
+    [
+        ([24.0, 24.2, 20.0], [], 0),
+        ([24.0, 24.5, 20.0], [24.0, 25.0], 1),
+        ([10.0, 24.5, 24.6], [10.0, 24.5, 24.6], 1),
+        ([24.0, 20.0, 25.0], [24.0, 25.0], 2),
+        ([24.0, 26.0, 28.0], [24.0, 25.0, 24.8], 1),
+        ([24.0, 26.0, 28.0], [24.0, 23.0, 24.2], 0),
+    ],
+    ids=[
+        "within chance",
+        "more than chance",
+        "within chance of one before it",
+        "only the last",
+        "less on most samples than on the worst unseen one",
+        "by nothing but luck",
+    ],
 )
-def test_a_recipe_wins_by_more_than_chance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: list[float], winner: int
+def test_a_recipe_wins_by_more_than_chance_on_unseen_samples_and_on_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unseen: list[float], typical: list[float], winner: int
 ) -> None:
     recipes = (Recipe(), Recipe(carry_errors=True), Recipe("min-max", carry_errors=True))
     shop = workshop(cnn(), tmp_path)
     search = searching(shop, recipes=recipes)
-    left = iter(figures)
+    left, most = iter(unseen), iter(typical)
 
     def on_cpu(_: Judge, *models: ir.Model) -> list[Any]:
         return [SimpleNamespace(lowest_db=next(left)) for _ in models]
 
+    def widely_on_cpu(_: Judge, others: int, *models: ir.Model) -> list[Any]:
+        return [SimpleNamespace(sqnr_db=next(most)) for _ in models]
+
     monkeypatch.setattr(Judge, "on_cpu", on_cpu)
+    monkeypatch.setattr(Judge, "widely_on_cpu", widely_on_cpu)
     plan = plan_for(shop.model, SCHEMES["8a8w"], shop.arch)
     assert search._best_recipe(plan, "8a8w").recipe == recipes[winner]
+    assert [t.typical_db for t in search.tried if t.typical_db is not None] == typical
+    assert not list(most), "only what wins on unseen samples is compared again"
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,9 @@ class Effort:
         """What one scheme may take: models that are made and compared on the CPU, and runs on the NPU."""
         # A candidate, then each node that is cured, made and run; then the run on more samples.
         on_npu = 2 + 2 * self.reconciliations if self.npu_samples else 0
-        return len(self.recipes) + ROUNDS * (self.promotions + on_npu)
+        recipes = len(self.recipes)
+        # Those that win over the first are compared with it once more, on more samples.
+        return recipes + (recipes if recipes > 1 else 0) + ROUNDS * (self.promotions + on_npu)
 
 
 EFFORTS: Mapping[str, Effort] = {
@@ -152,8 +154,10 @@ class Trial:
     cost: float
     float_nodes: int
     cpu_db: float
+    typical_db: float | None = None
+    """There, the median of more samples, with those that it was fitted to; None where it was not asked."""
     npu_db: float | None = None
     all_db: float | None = None
-    """There, on samples that it was fitted to as well."""
+    """On the NPU, on samples that it was fitted to as well."""
     drop: float | None = None
     failure: str = ""

@@ -71,12 +71,22 @@ class Judge:
         return path
 
     def on_cpu(self, *models: ir.Model) -> list[Comparison]:
-        """Fast, and mostly what the NPU gives; side by side where there is an executor."""
+        """Fast, and mostly what the NPU gives."""
+        return self._compared(models, self.samples, self.reference)
+
+    def widely_on_cpu(self, others: int, *models: ir.Model) -> list[Comparison]:
+        """The same on so many samples more, that they were fitted to."""
+        return self._compared(models, *self._with_others(len(self.samples), others))
+
+    def _compared(
+        self, models: Sequence[ir.Model], samples: Sequence[Sample], reference: Sequence[Outputs]
+    ) -> list[Comparison]:
+        """Side by side where there is an executor."""
         paths = [self._new_path() for _ in models]
         for model, path in zip(models, paths, strict=True):
             _save_for_cpu(model, path)
         mapped = self.executor.map if self.executor is not None else map
-        found = list(mapped(compare_on_cpu, paths, repeat(self.samples), repeat(self.reference)))
+        found = list(mapped(compare_on_cpu, paths, repeat(samples), repeat(reference)))
         for path in paths:
             remove_with_weights(path)
         return found
@@ -98,10 +108,13 @@ class Judge:
             self._others = self.find_others(count)
         return self._others
 
+    def _with_others(self, samples: int, others: int) -> Samples:
+        more, given = self.others(others)
+        return [*self.samples[:samples], *more], [*self.reference[:samples], *given]
+
     def widely_on_npu(self, model: ir.Model, samples: int, others: int) -> tuple[Comparison, int]:
         """On those samples, and on others that it was fitted to; and on how many."""
-        more, given = self.others(others)
-        chosen, reference = [*self.samples[:samples], *more], [*self.reference[:samples], *given]
+        chosen, reference = self._with_others(samples, others)
         return compare(reference, self.outputs_on_npu(model, chosen)), len(chosen)
 
     def on_npu(self, model: ir.Model, samples: int) -> tuple[Verdict, Comparison, float | None]:

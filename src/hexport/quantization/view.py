@@ -114,8 +114,10 @@ def _show_tried(result: Quantization, console: Console) -> None:
         npu = "fails" if trial.failure else "" if trial.npu_db is None else decibels(trial.npu_db)
         if trial.all_db is not None and not trial.failure:
             npu += f", of all {decibels(trial.all_db)}"
-        mark = "◂" if marked else ""
-        table.add_row(trial.label, trial.recipe, f"{trial.cost:.2g}", decibels(trial.cpu_db), npu, mark)
+        cpu = decibels(trial.cpu_db)
+        if trial.typical_db is not None:
+            cpu += f", typically {decibels(trial.typical_db)}"
+        table.add_row(trial.label, trial.recipe, f"{trial.cost:.2g}", cpu, npu, "◂" if marked else "")
     console.print(table)
     if any(on_curve(result.tried)):
         console.print("◂ nothing that was tried is cheaper and as close")
