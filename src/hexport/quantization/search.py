@@ -208,12 +208,12 @@ class Search:
         return plan
 
     def _best_recipe(self, plan: Plan, label: str) -> Candidate:
-        """The first, unless another wins on unseen samples and is better on most of all.
+        """The first, unless another wins on unseen samples, and on all.
 
-        Those held out may be two, and the worse of two is chance.
+        By medians: the worst sample is that in which some decision falls the other way, and that is chance.
         """
         first, *others = self._candidates(plan, suited(self.effort.recipes, plan, self.shop, self.say), label)
-        rivals = [c for c in others if c.cpu.lowest_db > first.cpu.lowest_db + _CHANCE_DB]
+        rivals = [c for c in others if c.cpu.sqnr_db > first.cpu.sqnr_db + _CHANCE_DB]
         if not rivals:
             return first
         compared = [first, *rivals]
@@ -222,7 +222,7 @@ class Search:
         return next(c for c, db in zip(compared, figures, strict=True) if db >= best - _CHANCE_DB)
 
     def _typical_db(self, candidates: Sequence[Candidate]) -> list[float]:
-        """What each gives on the CPU on most samples, with those that it was fitted to."""
+        """The median of what each gives on the CPU, also on samples that it was fitted to."""
         models = (candidate.model for candidate in candidates)
         found = [each.sqnr_db for each in self.judge.widely_on_cpu(self._others(), *models)]
         for candidate, db in zip(candidates, found, strict=True):
