@@ -197,3 +197,43 @@ def test_a_failure_on_other_samples_is_one(tmp_path: Path) -> None:
     found = search._widely(replace(candidate(shop, "8a8w"), cpu=figure, npu=figure))
     assert "it died" in found.failure
     assert not search.is_enough(found)
+
+
+class CountingJudge:
+    """A judge whose NPU is never good enough, and who counts what is asked of it."""
+
+    def __init__(self, cpu_db: float) -> None:
+        self.cpu_db, self.target, self.executor = cpu_db, CHIP, None
+        self.on_cpu_asked = self.on_npu_asked = 0
+
+    def on_cpu(self, *models: ir.Model) -> list[Any]:
+        self.on_cpu_asked += len(models)
+        return [SimpleNamespace(lowest_db=self.cpu_db, sqnr_db=self.cpu_db) for _ in models]
+
+    def on_npu(self, _: ir.Model, samples: int) -> tuple[None, Any, None]:
+        self.on_npu_asked += samples
+        return None, SimpleNamespace(lowest_db=10.0), None
+
+
+def test_what_was_tried_is_not_tried_again(tmp_path: Path) -> None:
+    effort = {"promotions": 0, "reconciliations": 0, "npu_samples": 1}
+    search, judge = searching(workshop(cnn(), tmp_path), **effort), CountingJudge(60.0)
+    search.judge, search.goal_db = cast(Judge, judge), 30.0
+    first = search.within(SCHEMES["16a8w"], "16a8w", 0.1)
+    asked = judge.on_cpu_asked
+    assert asked == 2, "the recipes that differ at 16 bits"
+    assert judge.on_npu_asked == 1, "a second round has nothing new where no node is raised"
+    again = search.within(SCHEMES["16a8w"], "16a8w and fp16", 1.0)
+    assert judge.on_cpu_asked == asked, "the scheme begins at the same place however much may be fp16"
+    assert (first.label, again.label) == ("16a8w", "16a8w and fp16")
+    assert again.plan.precisions == first.plan.precisions
+
+
+def test_what_nodes_harm_is_measured_once_for_all_goals(tmp_path: Path) -> None:
+    search, judge = searching(workshop(cnn(), tmp_path), promotions=1), CountingJudge(12.0)
+    search.judge, search.effort = cast(Judge, judge), replace(search.effort, npu_samples=0)
+    measured = []
+    search._options = lambda start, to: measured.append(start.recipe) or {}  # type: ignore[method-assign]
+    for search.goal_db in (15.0, 20.0, 25.0):
+        search.within(SCHEMES["8a8w"], "8a8w", 0.1)
+    assert measured == [Recipe()]

@@ -35,6 +35,10 @@ class Option:
     """Multiply-accumulates in integers that are wider than the scheme's."""
 
 
+Options = Mapping[Nodes, Sequence[Option]]
+"""Of each node, or of those that go together, from what it is to what is exact."""
+
+
 @dataclass(frozen=True)
 class Promotion:
     """Nodes that go together, and what they are raised to."""
@@ -45,7 +49,7 @@ class Promotion:
 
 
 def promote(
-    options: Mapping[Nodes, Sequence[Option]],
+    options: Options,
     goal: float,
     most_float_macs: float,
     most_wide_macs: float = inf,
@@ -75,7 +79,7 @@ def promote(
 
 
 def _take_back(
-    options: Mapping[Nodes, Sequence[Option]],
+    options: Options,
     chosen: dict[Nodes, int],
     total: Noise,
     goal: float,
@@ -93,7 +97,7 @@ def _take_back(
 
 
 def _best_step(
-    options: Mapping[Nodes, Sequence[Option]],
+    options: Options,
     chosen: Mapping[Nodes, int],
     total: Noise,
     goal: float,

@@ -19,7 +19,7 @@ from hexport.quantization.judging import Judge
 from hexport.quantization.mixed_ends import keep_mixed_ends
 from hexport.quantization.pacing import Pace
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan, Precision, plan_for, settle_moving
-from hexport.quantization.promoting import Option, promote
+from hexport.quantization.promoting import Options, promote
 from hexport.quantization.raising import harms_of, options_for, take_along
 from hexport.quantization.recipe import Recipe
 from hexport.quantization.reconciling import find_misread
@@ -65,6 +65,10 @@ class Search:
     worst: list[Harm] = field(default_factory=list)
     """The layers that harm most by themselves, as far as that was measured."""
     _pace: Pace = field(default_factory=lambda: Pace(1))
+    _starts: dict[Precision, Candidate] = field(default_factory=dict)
+    """Each scheme's own: the same whatever is asked for, and however much may be in fp16."""
+    _raisable: dict[Precision, Options] = field(default_factory=dict)
+    """What nodes of these can be raised to."""
 
     def is_enough(self, candidate: Candidate) -> bool:
         """Whether it is what was asked for, as far as it was measured."""
@@ -92,17 +96,21 @@ class Search:
 
     def within(self, scheme: Precision, label: str, float_share: float, wide_share: float = 1.0) -> Candidate:
         """The scheme with its best recipe, and the nodes in fp16 that the goal needs and the share allows."""
-        start = self._best_recipe(self._planned(scheme), label)
+        start = self._start(scheme, label)
         better = self._better_than(scheme)
-        options: dict[tuple[str, ...], list[Option]] | None = None
         best: Candidate | None = None
-        margin = _MARGIN_DB
+        margin, confirmed = _MARGIN_DB, list[Mapping[str, Precision]]()
         for _ in range(ROUNDS):
             chosen = start
             if start.cpu.lowest_db < self.goal_db + margin and self.effort.promotions and better:
-                # What each node harms is measured once: on a large model that takes a minute.
-                options = options or self._options(start, better)
+                if scheme not in self._raisable:
+                    # Once: on a large model it takes a minute.
+                    self._raisable[scheme] = self._options(start, better)
+                options = self._raisable[scheme]
                 chosen = self._promoted(start, options, (float_share, wide_share), self.goal_db + margin)
+            if chosen.plan.precisions in confirmed:
+                break
+            confirmed.append(chosen.plan.precisions)
             found = self.confirm(chosen, float_share)
             if best is None or found.standing > best.standing:
                 best = found
@@ -207,6 +215,11 @@ class Search:
         settle_moving(self.shop.model, plan)
         return plan
 
+    def _start(self, scheme: Precision, label: str) -> Candidate:
+        if scheme not in self._starts:
+            self._starts[scheme] = self._best_recipe(self._planned(scheme), label)
+        return replace(self._starts[scheme], label=label)
+
     def _best_recipe(self, plan: Plan, label: str) -> Candidate:
         """The first, unless another wins on unseen samples, and on all.
 
@@ -233,7 +246,7 @@ class Search:
     def _promoted(
         self,
         start: Candidate,
-        options: Mapping[tuple[str, ...], list[Option]],
+        options: Options,
         shares: tuple[float, float],
         wanted_db: float,
     ) -> Candidate:
@@ -269,7 +282,7 @@ class Search:
             goal *= min(10 ** ((candidate.cpu.lowest_db - wanted_db) / 10), _ASKED_FOR_MORE)
         return best
 
-    def _options(self, start: Candidate, to: list[Precision]) -> dict[tuple[str, ...], list[Option]]:
+    def _options(self, start: Candidate, to: list[Precision]) -> Options:
         measured = harms_of(start, self.shop, self.judge)
         self.worst = sorted(measured, key=lambda harm: -float(harm.noise.max()))[:_WORST]
         return options_for(start, measured, to, self.shop, self.judge)
