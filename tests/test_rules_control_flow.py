@@ -161,6 +161,69 @@ def computed_end() -> onnx.ModelProto:
     return loop_model(body=loop_body(condition=stop), outputs=("last", "kept_out"))
 
 
+def counting_body(*, bound: str = "steps", step: str = "one") -> onnx.GraphProto:
+    """The loop of ``loop_body`` as Keras writes it: its end is a counter's, which is carried along."""
+    body = loop_body(
+        condition=[
+            node("Add", ["step", step], ["step_next"]),
+            node("Cast", ["step_next"], ["reached"], to=TensorProto.FLOAT),
+            node("Cast", [bound], ["end"], to=TensorProto.FLOAT),
+            node("Less", ["reached", "end"], ["go_on"]),
+        ]
+    )
+    states = [small.value(name, [], TensorProto.INT64) for name in ("step", "steps")]
+    body.input.extend(states)
+    body.output.insert(3, small.value("step_next", [], TensorProto.INT64))
+    body.output.insert(4, small.value("steps", [], TensorProto.INT64))
+    body.initializer.append(small.constant("one", np.array(1)))
+    return body
+
+
+def counting_loop(
+    steps: int, *, begin: int = 0, limit: int | None = None, body: onnx.GraphProto | None = None
+) -> onnx.ModelProto:
+    runs = min(max(steps - begin, 1), limit or 10**9)
+    model = loop_model(runs, body=body or counting_body(), inputs=("limit" if limit else "", "go_at_all"))
+    model.graph.node[0].input.extend(["begin", "steps_given"])
+    model.graph.node[0].output[:] = ["last", "kept_out", "step_out", "steps_out", "all"]
+    model.graph.initializer.extend(
+        small.constant(name, np.array(number))
+        for name, number in (("begin", begin), ("steps_given", steps), ("limit", limit or 0))
+    )
+    return model
+
+
+@pytest.mark.parametrize(
+    ("steps", "begin", "limit"), [(4, 0, None), (5, 3, None), (1, 3, None), (6, 0, 2), (2, 0, 6)]
+)
+def test_loop_whose_end_is_counted(steps: int, begin: int, limit: int | None) -> None:
+    """Also where the condition is false after the first run, and where the limit comes first."""
+    assert_unrolled_right(counting_loop(steps, begin=begin, limit=limit), LoopUnrolled(), "loop")
+
+
+def bound_as_input() -> onnx.ModelProto:
+    model = counting_loop(3)
+    (steps,) = (t for t in model.graph.initializer if t.name == "steps_given")
+    model.graph.initializer.remove(steps)
+    model.graph.input.append(small.value("steps_given", [], TensorProto.INT64))
+    return model
+
+
+def bound_from_outside() -> onnx.ModelProto:
+    model = counting_loop(3, body=counting_body(bound="outside"))
+    model.graph.input.append(small.value("outside", [], TensorProto.INT64))
+    return model
+
+
+def step_by_chance() -> onnx.ModelProto:
+    body = counting_body(step="some")
+    draw = node("Bernoulli", ["half"], ["drawn"])
+    body.node.insert(0, node("Cast", ["drawn"], ["some"], to=TensorProto.INT64))
+    body.node.insert(0, draw)
+    body.initializer.append(small.constant("half", np.array(0.5, np.float32)))
+    return counting_loop(3, body=body)
+
+
 def trips_as_input() -> onnx.ModelProto:
     model = loop_model(outputs=("last", "kept_out"))
     (trips,) = (t for t in model.graph.initializer if t.name == "trips")
@@ -174,7 +237,13 @@ def trips_as_input() -> onnx.ModelProto:
     [
         (lambda: computed_end(), "when it ends is computed in the loop (`go_on`)"),
         (lambda: trips_as_input(), "the number of runs is not constant"),
-        (lambda: loop_model(outputs=("last", "kept_out"), inputs=("", "go_at_all")), "number of runs"),
+        (
+            lambda: loop_model(outputs=("last", "kept_out"), inputs=("", "go_at_all")),
+            "it runs more than 2048 times",
+        ),
+        (lambda: bound_as_input(), "when it ends is computed in the loop (`go_on`), from `steps_given`"),
+        (lambda: bound_from_outside(), "when it ends is computed in the loop (`go_on`), from `outside`"),
+        (lambda: step_by_chance(), "(`go_on`), by Bernoulli `Bernoulli_drawn`"),
         (lambda: loop_model(go=False, outputs=("last", "kept_out")), "it never runs"),
         (lambda: loop_model(1000), "1000 runs would make 6000 nodes, more than 2048"),
     ],

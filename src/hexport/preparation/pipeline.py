@@ -24,6 +24,7 @@ _MOST_ROUNDS = 6
 GOOD_DB = 60.0
 """fp16 itself leaves about this much; there is nothing to gain above it."""
 
+_WITH_BODIES = frozenset({"Loop", "Scan", "If"})
 _NOISE_DB = 2.0
 _ENOUGH_DB = 40.0
 _SLOW_SECONDS = 30.0
@@ -193,10 +194,7 @@ def _support_round(bench: Workbench, rules: Sequence[Rule], standing: Standing) 
     refused = standing.refused_ops()
     wanted = [rule for rule in rules if refused is None or rule.cures & refused]
     before, done = bench.model, len(bench.attempts)
-    for rule in wanted:
-        model = _rewritten(bench, rule)
-        if model is not None:
-            _keep(bench, rule, model)
+    _apply_all(bench, wanted)
     if bench.model is before:
         return None
     after = stand(bench, bench.model)
@@ -205,6 +203,27 @@ def _support_round(bench: Workbench, rules: Sequence[Rule], standing: Standing) 
     bench.model = before
     bench.drop_since(done, "the backend's verdict did not improve")
     return None
+
+
+def _apply_all(bench: Workbench, rules: Sequence[Rule]) -> None:
+    """Every rule that applies; and again where a body was written out, for it hid the shapes behind it:
+    with these folded, it may be known how often the next one runs."""
+    for _ in range(_MOST_ROUNDS):
+        bodies = _bodies(bench.model)
+        for rule in rules:
+            model = _rewritten(bench, rule)
+            if model is not None:
+                _keep(bench, rule, model)
+        if _bodies(bench.model) >= bodies:
+            break
+        bench.try_change("fold what bodies hid", lambda model: cleaning.fold(model, bench.folder))
+        # Fresh ones, because a rule remembers what it did.
+        rules = [type(rule)() for rule in rules]
+
+
+def _bodies(model: ir.Model) -> int:
+    nodes = ir.traversal.RecursiveGraphIterator(model.graph)
+    return sum(node.op_type in _WITH_BODIES for node in nodes)
 
 
 def _range_round(bench: Workbench, rules: Sequence[Rule], standing: Standing) -> Standing:

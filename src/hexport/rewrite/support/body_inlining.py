@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from hexport.rewrite.values import constant
-
 
 def size_of(body: ir.Graph) -> int:
     """How many nodes one run makes, those of bodies inside counted once."""
@@ -60,15 +58,3 @@ def stacked(op: Any, values: Sequence[ir.Value], axis: int, opset: int, name: st
         rows = [op.Unsqueeze(value, axes) for value in values]
     result: ir.Value = op.Concat(*rows, axis=axis)
     return result
-
-
-def stays_true(value: ir.Value, before: ir.Value) -> bool:
-    """Whether a body's condition is constant truth, or handed through from ``before``."""
-    producer = value.producer()
-    while (
-        producer is not None and producer.op_type in ("Identity", "Cast") and producer.inputs[0] is not None
-    ):
-        value = producer.inputs[0]
-        producer = value.producer()
-    array = constant(value)
-    return value is before or (array is not None and bool(array.all()))

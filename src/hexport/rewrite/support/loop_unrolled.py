@@ -1,4 +1,4 @@
-"""Loop with a fixed number of runs becomes its body, that many times over: the backend has no Loop.
+"""Loop that runs a known number of times becomes its body, that many times over: the backend has no Loop.
 
 n, true, v ──► Loop(body) ─┬─► last v         v ──► body ──► body ──► … ──► body ──► last v
                            └─► all the s              │s       │s             │s
@@ -15,8 +15,8 @@ import onnx_ir as ir
 
 from hexport.rewrite.any_outputs import AnyOutputs
 from hexport.rewrite.pinning import PIN
-from hexport.rewrite.support.body_inlining import inlined, size_of, stacked, stays_true
-from hexport.rewrite.values import scalar
+from hexport.rewrite.support.body_inlining import inlined, size_of, stacked
+from hexport.rewrite.support.counting_runs import count_runs
 
 
 class LoopUnrolled(AnyOutputs):
@@ -24,22 +24,19 @@ class LoopUnrolled(AnyOutputs):
     op_type: ClassVar[str] = "Loop"
     max_nodes: ClassVar[int] = 2048
     """The compiler's time grows faster than the number of nodes."""
+    runs: int
 
     def why_not(self) -> str:
         if PIN in self.node.metadata_props:
             return f"it keeps a node on the CPU on purpose: {self.node.metadata_props[PIN]}"
-        body = self.node.attributes["body"].as_graph()
-        condition, trips = self.input(1), scalar(self.input(0))
-        if not stays_true(body.outputs[0], body.inputs[1]):
-            return f"when it ends is computed in the loop (`{body.outputs[0].name}`)"
-        if condition is not None and scalar(condition) is None:
-            return f"whether it runs at all is computed (`{condition.name}`)"
-        if trips is None:
-            return "the number of runs is not constant"
-        if trips < 1 or (condition is not None and not scalar(condition)):
+        runs = count_runs(self.node, self.opset, self.max_nodes)
+        if isinstance(runs, str):
+            return runs
+        if not runs:
             return "it never runs"
-        if (made := int(trips) * size_of(body)) > self.max_nodes:
-            return f"{int(trips)} runs would make {made} nodes, more than {self.max_nodes}"
+        if (made := runs * size_of(self.node.attributes["body"].as_graph())) > self.max_nodes:
+            return f"{runs} runs would make {made} nodes, more than {self.max_nodes}"
+        self.runs = runs
         return ""
 
     def replace(self, op: Any) -> Sequence[ir.Value]:
@@ -48,7 +45,7 @@ class LoopUnrolled(AnyOutputs):
         carried = [value for value in self.node.inputs[2:] if value is not None]
         true = op.initializer(ir.tensor(np.array(True)), name=f"{label}.true")
         columns: list[list[ir.Value]] = [[] for _ in body.outputs[1 + len(carried) :]]
-        for turn in range(int(scalar(self.input(0)) or 0)):
+        for turn in range(self.runs):
             number = op.initializer(ir.tensor(np.array(turn, np.int64)), name=f"{label}.turn.{turn}")
             prefix = f"{self.node.name or label}/{turn}"
             _, *results = inlined(body, [number, true, *carried], self.node, prefix)
