@@ -60,6 +60,14 @@ def test_a_backend_that_did_not_start() -> None:
     assert parse_native_log([line]).setup_failure == expected
 
 
+def test_parts_that_were_refused() -> None:
+    words = "OrtEp::GetCapability() for QNNExecutionProvider set nodes that cannot be fused together."
+    place = "[E:onnxruntime:, ep_plugin_provider_interfaces.cc:412 GetCapability]"
+    line = f"\x1b[1;31m{_STAMP}{place} {words}\x1b[m\n"
+    log = parse_native_log([line])
+    assert (log.cut_failure, log.setup_failure) == (words, "")
+
+
 def test_nothing_said() -> None:
     log = parse_native_log([])
     assert (log.passed, log.failed, log.ddr) == (frozenset(), {}, None)

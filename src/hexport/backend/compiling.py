@@ -22,6 +22,7 @@ from hexport.backend.op_trace import OpTrace, read_op_trace
 from hexport.backend.probe import infer_types
 from hexport.backend.requests import AssignedNode, AssignedPart, CompileReply, CompileRequest
 from hexport.backend.tracing import refuse_untraced
+from hexport.backend.where import refuse_not_cut
 from hexport.model.graph import TensorType
 from hexport.model.staging import StagedModel
 from hexport.records import from_plain
@@ -147,6 +148,7 @@ def _read_binary(
 
 
 def _refuse_dead_backend(native: NativeLog, count: int, workdir: Path) -> None:
+    refuse_not_cut(native, workdir / "native.log")
     traced = all((workdir / f"trace{n}" / "qnn_op_trace.json").exists() for n in range(count))
     if native.setup_failure or not traced:
         raise failures.BackendNotInitialised(

@@ -18,6 +18,7 @@ from hexport.backend.native_log import NativeLog, read_native_log
 from hexport.backend.probe import Evidence, infer_types
 from hexport.backend.requests import SessionReply, SessionRequest
 from hexport.backend.tracing import read_trace, trace_options, was_asked
+from hexport.backend.where import refuse_not_cut
 from hexport.facts.backends import find_backend
 from hexport.model.staging import StagedModel
 from hexport.records import from_plain
@@ -65,6 +66,7 @@ def saver_library() -> str:
 
 
 def _refuse_pretence(reply: SessionReply, native: NativeLog, workdir: Path) -> None:
+    refuse_not_cut(native, workdir / "native.log")
     started = PROVIDER in reply.providers and was_asked(workdir, native)
     if native.setup_failure or not started:
         raise failures.BackendNotInitialised(

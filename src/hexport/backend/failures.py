@@ -29,6 +29,12 @@ class BackendNotInitialised(BackendError):
     code = "HX503"
 
 
+class NotCut(BackendError):
+    """The parts that the provider cut the model into were refused: every node would run on the CPU."""
+
+    code = "HX518"
+
+
 class CompileFailed(BackendError):
     """The backend took the nodes, then could not make a graph of them."""
 

@@ -18,6 +18,7 @@ _REASON = re.compile(r"^\s*REASON : (?P<reason>.*)$")
 _PRECISION = re.compile(r"Validating Op (?P<name>.+) with precision (?P<precision>\w+)")
 _DDR = re.compile(r"\b(spill_bytes|fill_bytes|write_total_bytes|read_total_bytes)=(\d+)")
 _SETUP_FAILED = re.compile(r"QNN SetupBackend failed (?P<why>.*)$")
+_NOT_CUT = re.compile(r"GetCapability\] (?P<why>.*cannot be fused together.*)$")
 _COLOUR_END = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -45,6 +46,8 @@ class NativeLog:
     """QNN operator → the precision the compiler validated it in."""
     ddr: DdrTraffic | None
     setup_failure: str
+    cut_failure: str = ""
+    """Why ONNX Runtime refused the parts that the provider cut the model into."""
 
 
 def read_native_log(path: Path) -> NativeLog:
@@ -58,7 +61,7 @@ def parse_native_log(lines: Iterable[str]) -> NativeLog:
     verdicts: dict[str, str | None] = {}
     precision_of: dict[str, str] = {}
     ddr: Counter[str] = Counter()
-    setup_failure = ""
+    setup_failure = cut_failure = ""
     group: list[str] = []
     passed_group = True
     for line in lines:
@@ -76,12 +79,15 @@ def parse_native_log(lines: Iterable[str]) -> NativeLog:
             ddr[found[1]] += int(found[2])
         elif "SetupBackend failed" in line and (found := _SETUP_FAILED.search(_COLOUR_END.sub("", line))):
             setup_failure = found["why"].strip()
+        elif "cannot be fused" in line and (found := _NOT_CUT.search(_COLOUR_END.sub("", line))):
+            cut_failure = found["why"].strip()
     return NativeLog(
         passed=frozenset(name for name, reason in verdicts.items() if reason is None),
         failed={name: reason for name, reason in verdicts.items() if reason is not None},
         precision_of=precision_of,
         ddr=_traffic(ddr) if ddr else None,
         setup_failure=setup_failure,
+        cut_failure=cut_failure,
     )
 
 

@@ -29,7 +29,7 @@ from hexport.backend.requests import (
 )
 from hexport.backend.sample_files import read_results, write_samples
 from hexport.backend.tracing import read_trace, trace_options, was_asked
-from hexport.backend.where import Where, dead
+from hexport.backend.where import Where, dead, refuse_not_cut
 from hexport.model import dtypes
 from hexport.model.graph import TensorType
 from hexport.model.staging import StagedModel
@@ -159,6 +159,7 @@ def _refuse_pretence(where: Where, reply: SessionReply, native: NativeLog, workd
             next="run `hexport doctor`",
             native_log=last_words(log),
         )
+    refuse_not_cut(native, log)
     if native.setup_failure or not was_asked(workdir, native):
         raise dead(where, native.setup_failure, log, cure(native.setup_failure))
 

@@ -14,7 +14,7 @@ from hexport.backend.native_log import read_native_log
 from hexport.backend.options import validate_options
 from hexport.backend.requests import AssignedPart, RunReply, RunRequest
 from hexport.backend.sample_files import read_results, write_samples
-from hexport.backend.where import Where, dead, on_chip
+from hexport.backend.where import Where, dead, on_chip, refuse_not_cut
 from hexport.records import from_plain
 from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits, Worker
@@ -117,8 +117,11 @@ def _run(
         request = RunRequest(str(model.resolve()), data_folder, files, provider, optimize=optimize)
         with Worker(MODULE, log, limits=limits) as worker:
             reply = from_plain(RunReply, call(worker, "run_model", request))
-        if where is not None and (failure := read_native_log(log).setup_failure):
-            raise dead(where, failure, log, cure(failure))
+        if where is not None:
+            native = read_native_log(log)
+            refuse_not_cut(native, log)
+            if native.setup_failure:
+                raise dead(where, native.setup_failure, log, cure(native.setup_failure))
         outputs = read_results(files, reply.output_names)
         rest = _REST in log.read_text("utf-8", errors="replace")
         return Results(outputs, reply.parts, reply.session_seconds, rest)

@@ -19,6 +19,7 @@ from hexport.toolchain.last_words import last_words
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hexport.backend.native_log import NativeLog
     from hexport.facts import QnnBackend, Soc
     from hexport.model.graph import Graph
 
@@ -121,6 +122,18 @@ def not_whole(where: Where, name: str) -> NotWhole:
         why=f"{where.rest} computes the rest, and --no-cpu forbids that",
         next=f"hexport check '{name}' {where.arguments} names the nodes; or leave --no-cpu out",
     )
+
+
+def refuse_not_cut(native: NativeLog, log: Path) -> None:
+    """Raises where the provider's parts of the model were refused, and with them all of it."""
+    if native.cut_failure:
+        raise failures.NotCut(
+            "the provider's parts of the model do not fit together; every node would run on the CPU",
+            why=f"an operator that stays on the CPU lies between nodes of one part: {native.cut_failure}",
+            next="`hexport prepare` writes out what stays on the CPU, loops above all, where it can; "
+            "`hexport debug reduce` finds the smallest piece that does it, for a report to onnxruntime-qnn",
+            native_log=last_words(log),
+        )
 
 
 def dead(where: Where, failure: str, log: Path, cure: str) -> failures.BackendError:

@@ -14,6 +14,7 @@ from hexport.toolchain.failures import WorkerExited, WorkerOutOfMemory
 
 OF_THE_MODEL = (
     failures.CompileFailed,
+    failures.NotCut,
     failures.RunFailed,
     WorkerCrashed,
     WorkerExited,
