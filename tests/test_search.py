@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import onnx_ir as ir
 import pytest
 
 from hexport import facts
 from hexport.backend.failures import RunFailed
+from hexport.observe.comparing import Comparison
 from hexport.quantization.candidates import EFFORTS, Candidate
 from hexport.quantization.judging import Judge
 from hexport.quantization.plan import FLOAT, SCHEMES, Precision, plan_for
@@ -35,7 +36,13 @@ def searching(shop: Workshop, chip: facts.Soc = CHIP, **effort: Any) -> Search:
 
 def candidate(shop: Workshop, scheme: str) -> Candidate:
     plan = plan_for(shop.model, SCHEMES[scheme], shop.arch)
-    return Candidate(scheme, plan, PLAIN, shop.build(plan, PLAIN), 1.0, cast(Any, None))
+    return Candidate(scheme, plan, PLAIN, shop.build(plan, PLAIN), 1.0, compared(0.0))
+
+
+def compared(lowest_db: float, worst_sample: int = 0) -> Comparison:
+    """A comparison of which nothing else matters."""
+    figures: Any = {"lowest_db": lowest_db, "sqnr_db": lowest_db, "mean_db": lowest_db}
+    return cast(Any, SimpleNamespace(**figures, worst_sample=worst_sample))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +94,7 @@ def test_only_what_has_weights_gets_wider_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("unseen", "typical", "winner"),
+    ("unseen", "mean", "winner"),
     [
         ([24.0, 24.2, 20.0], [], 0),
         ([24.0, 24.5, 20.0], [24.0, 25.0], 1),
@@ -106,24 +113,24 @@ def test_only_what_has_weights_gets_wider_ones(tmp_path: Path) -> None:
     ],
 )
 def test_a_recipe_wins_by_more_than_chance_on_unseen_samples_and_on_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unseen: list[float], typical: list[float], winner: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unseen: list[float], mean: list[float], winner: int
 ) -> None:
     recipes = (Recipe(), Recipe(carry_errors=True), Recipe("min-max", carry_errors=True))
     shop = workshop(cnn(), tmp_path)
     search = searching(shop, recipes=recipes)
-    left, again = iter(unseen), iter(typical)
+    left, again = iter(unseen), iter(mean)
 
     def on_cpu(_: Judge, *models: ir.Model) -> list[Any]:
         return [SimpleNamespace(sqnr_db=next(left), lowest_db=0.0) for _ in models]
 
     def widely_on_cpu(_: Judge, others: int, *models: ir.Model) -> list[Any]:
-        return [SimpleNamespace(sqnr_db=next(again)) for _ in models]
+        return [SimpleNamespace(mean_db=next(again)) for _ in models]
 
     monkeypatch.setattr(Judge, "on_cpu", on_cpu)
     monkeypatch.setattr(Judge, "widely_on_cpu", widely_on_cpu)
     plan = plan_for(shop.model, SCHEMES["8a8w"], shop.arch)
     assert search._best_recipe(plan, "8a8w").recipe == recipes[winner]
-    assert [t.typical_db for t in search.tried if t.typical_db is not None] == typical
+    assert [t.mean_db for t in search.tried if t.mean_db is not None] == mean
     assert not list(again), "only what wins on unseen samples is compared again"
 
 
@@ -139,7 +146,7 @@ def test_what_the_npu_misreads_becomes_float_as_far_as_there_is_room(
     search, said = searching(shop, npu_samples=1), list[str]()
     search.judge, search.say = cast(Judge, FaultyNpu("conv", npu_db=npu_db)), said.append
     search.goal_db = 25.0
-    start = replace(candidate(shop, "8a8w"), cpu=cast(Any, SimpleNamespace(lowest_db=CPU_DB)))
+    start = replace(candidate(shop, "8a8w"), cpu=compared(CPU_DB))
     found = search.confirm(start, float_share)
     assert (found.plan.precisions["conv"].activation is None) == cured
     assert found.sqnr_db == (CPU_DB if cured else npu_db)
@@ -147,10 +154,12 @@ def test_what_the_npu_misreads_becomes_float_as_far_as_there_is_room(
 
 
 class WideJudge:
-    """A judge who has other samples, on which the NPU gives ``wide_db``, or fails."""
+    """A judge who has other samples, on the sixth of which the NPU gives ``wide_db``, or fails."""
+
+    samples: ClassVar = [{}] * 4
 
     def __init__(self, wide_db: float | None) -> None:
-        self.wide_db, self.asked = wide_db, 0
+        self.wide_db, self.asked, self.minded = wide_db, 0, list[int]()
 
     def others(self, count: int) -> tuple[list[Any], list[Any]]:
         return [{}] * count, [{}] * count
@@ -159,7 +168,10 @@ class WideJudge:
         self.asked += 1
         if self.wide_db is None:
             raise RunFailed("it died", why="of many samples")
-        return SimpleNamespace(lowest_db=self.wide_db), samples + others
+        return compared(self.wide_db, samples + 5), samples + others
+
+    def mind(self, number: int) -> None:
+        self.minded.append(number)
 
 
 @pytest.mark.parametrize(
@@ -179,12 +191,13 @@ def test_what_seems_enough_is_tried_on_other_samples(
     shop = workshop(cnn(), tmp_path)
     search, judge = searching(shop), WideJudge(wide_db)
     search.judge = cast(Judge, judge)
-    figure = cast(Any, SimpleNamespace(lowest_db=held_db))
+    figure = compared(held_db)
     start = replace(candidate(shop, "8a8w"), cpu=figure, npu=figure)
     found = search._widely(start)
     assert bool(judge.asked) == asked
     assert found.wide_samples == (14 if asked else 0)
     assert search.is_enough(found) == enough
+    assert judge.minded == ([5] if asked and not enough else [])
     assert found.sqnr_db == held_db, "the figure is of what was not seen"
     assert found.standing == (asked, min(held_db, wide_db) if asked else held_db)
 
@@ -193,7 +206,7 @@ def test_a_failure_on_other_samples_is_one(tmp_path: Path) -> None:
     shop = workshop(cnn(), tmp_path)
     search = searching(shop)
     search.judge = cast(Judge, WideJudge(None))
-    figure = cast(Any, SimpleNamespace(lowest_db=40.0))
+    figure = compared(40.0)
     found = search._widely(replace(candidate(shop, "8a8w"), cpu=figure, npu=figure))
     assert "it died" in found.failure
     assert not search.is_enough(found)
@@ -203,16 +216,19 @@ class CountingJudge:
     """A judge whose NPU is never good enough, and who counts what is asked of it."""
 
     def __init__(self, cpu_db: float) -> None:
-        self.cpu_db, self.target, self.executor = cpu_db, CHIP, None
+        self.cpu_db, self.target, self.executor, self.hard = cpu_db, CHIP, None, ([], [])
         self.on_cpu_asked = self.on_npu_asked = 0
 
     def on_cpu(self, *models: ir.Model) -> list[Any]:
         self.on_cpu_asked += len(models)
-        return [SimpleNamespace(lowest_db=self.cpu_db, sqnr_db=self.cpu_db) for _ in models]
+        return [compared(self.cpu_db) for _ in models]
+
+    def hard_on_cpu(self, _: ir.Model) -> None:
+        return None
 
     def on_npu(self, _: ir.Model, samples: int) -> tuple[None, Any, None]:
         self.on_npu_asked += samples
-        return None, SimpleNamespace(lowest_db=10.0), None
+        return None, compared(10.0), None
 
 
 def test_what_was_tried_is_not_tried_again(tmp_path: Path) -> None:

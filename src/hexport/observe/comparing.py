@@ -56,6 +56,10 @@ class OutputComparison:
     """Whether the reference's rows are the probabilities of one choice: within 0 and 1, adding up to 1."""
     lowest_db: float = -math.inf
     """Of the worst sample; of a quiet one, against a hundredth of the usual power."""
+    worst_sample: int = 0
+    """Its number."""
+    mean_db: float = -math.inf
+    """Of the mean noise over the samples, each against its own signal."""
     quiet: int = 0
     """Samples with less than that in the reference."""
     faint: bool = False
@@ -101,6 +105,18 @@ class Comparison:
     def lowest_db(self) -> float:
         """Of the worst output and sample: what is sure."""
         return min((output.lowest_db for output in self.outputs), default=EXACT)
+
+    @property
+    def mean_db(self) -> float:
+        """Of the worst output, over all samples: neither the median, which has no eye for the worst of them,
+        nor the worst alone, which is chance."""
+        return min((output.mean_db for output in self.outputs), default=EXACT)
+
+    @property
+    def worst_sample(self) -> int:
+        """The number of the sample that ``lowest_db`` is of."""
+        lowest = min(self.outputs, key=lambda output: output.lowest_db, default=None)
+        return 0 if lowest is None else lowest.worst_sample
 
     @property
     def worst(self) -> OutputComparison | None:
@@ -150,6 +166,8 @@ def _compare_one(
         same_side=_mean([_same_side(old, new) for old, new in pairs]) if probabilities else None,
         one_choice=probabilities and all(_adds_up_to_1(old) for old, _ in pairs),
         lowest_db=min(fair),
+        worst_sample=fair.index(min(fair)),
+        mean_db=_mean_db(fair),
         quiet=len(quiet),
         faint=0 < _median(powers) < least,
     )
@@ -159,6 +177,13 @@ def _median(numbers: list[float]) -> float:
     """Without the libraries that have one: statistics brings decimals along, numpy its masked arrays."""
     ordered, middle = sorted(numbers), len(numbers) // 2
     return (ordered[middle] + ordered[~middle]) / 2
+
+
+def _mean_db(ratios: list[float]) -> float:
+    if -math.inf in ratios:
+        return -math.inf
+    noise = sum(10 ** (-ratio / 10) for ratio in ratios) / len(ratios)
+    return -10 * math.log10(noise) if noise else EXACT
 
 
 def _mean(shares: list[float]) -> float | None:

@@ -115,6 +115,8 @@ class Candidate:
     model: ir.Model
     cost: float
     cpu: Comparison
+    hard: Comparison | None = None
+    """On the CPU, on samples that it was fitted to and that turned out hard; None while there are none."""
     verdict: Verdict | None = None
     npu: Comparison | None = None
     wide: Comparison | None = None
@@ -154,8 +156,8 @@ class Trial:
     cost: float
     float_nodes: int
     cpu_db: float
-    typical_db: float | None = None
-    """There, the median of more samples, with those that it was fitted to; None where it was not asked."""
+    mean_db: float | None = None
+    """There, the mean of more samples, with those that it was fitted to; None where it was not asked."""
     npu_db: float | None = None
     all_db: float | None = None
     """On the NPU, on samples that it was fitted to as well."""

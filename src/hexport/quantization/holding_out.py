@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from hexport.quantization.data import CalibrationData, Sample
 
 _EVERY = 4
-"""Every fourth sample is held out."""
+"""One sample of so many is held out."""
 
 
 class Part:
@@ -24,7 +24,13 @@ class Part:
 
     def has(self, number: int) -> bool:
         """Whether the sample of that number in all of the data is in this part."""
-        return self._held is None or too_few(self._data) or (number % _EVERY == _EVERY - 1) == self._held
+        return self._held is None or too_few(self._data) or _is_held_out(number) == self._held
+
+
+def _is_held_out(number: int) -> bool:
+    """One of each four; not always the last of them, for data may come in turns: classes, cameras, angles."""
+    turn = number // (2 * _EVERY)
+    return number % _EVERY == (_EVERY - 1 + turn) % _EVERY
 
 
 def too_few(data: CalibrationData) -> bool:

@@ -58,6 +58,8 @@ class Judge:
     executor: Executor | None = None
     find_others: Callable[[int], Samples] = lambda _: ([], [])
     """So many samples that candidates are fitted to, and what the float model gives for them."""
+    hard: Samples = ([], [])
+    """Of those, what turned out to be worst on the NPU: further candidates are judged on it, too."""
     _others: Samples | None = None
     _saved: int = field(default=0)
 
@@ -77,6 +79,10 @@ class Judge:
     def widely_on_cpu(self, others: int, *models: ir.Model) -> list[Comparison]:
         """The same on so many samples more, that they were fitted to."""
         return self._compared(models, *self._with_others(len(self.samples), others))
+
+    def hard_on_cpu(self, model: ir.Model) -> Comparison | None:
+        """The same on what turned out hard; None while nothing has."""
+        return self._compared([model], *self.hard)[0] if self.hard[0] else None
 
     def _compared(
         self, models: Sequence[ir.Model], samples: Sequence[Sample], reference: Sequence[Outputs]
@@ -113,9 +119,16 @@ class Judge:
         return [*self.samples[:samples], *more], [*self.reference[:samples], *given]
 
     def widely_on_npu(self, model: ir.Model, samples: int, others: int) -> tuple[Comparison, int]:
-        """On those samples, and on others that it was fitted to; and on how many."""
+        """On those samples, and after them on others that it was fitted to; and on how many."""
         chosen, reference = self._with_others(samples, others)
         return compare(reference, self.outputs_on_npu(model, chosen)), len(chosen)
+
+    def mind(self, number: int) -> None:
+        """That one of the others is hard."""
+        assert self._others is not None
+        sample, right = (given[number] for given in self._others)
+        if not any(known is sample for known in self.hard[0]):
+            self.hard = ([*self.hard[0], sample], [*self.hard[1], right])
 
     def on_npu(self, model: ir.Model, samples: int) -> tuple[Verdict, Comparison, float | None]:
         """The truth, from the NPU's own arithmetic; seconds to minutes a sample."""

@@ -123,7 +123,7 @@ def _tried(trial: Trial, is_on_curve: bool) -> dict[str, object]:
         "cost": trial.cost,
         "on_curve": is_on_curve,
         "sqnr_cpu_db": finite(trial.cpu_db),
-        "sqnr_cpu_typical_db": None if trial.typical_db is None else finite(trial.typical_db),
+        "sqnr_cpu_mean_db": None if trial.mean_db is None else finite(trial.mean_db),
         "sqnr_npu_db": None if trial.npu_db is None else finite(trial.npu_db),
         "sqnr_all_db": None if trial.all_db is None else finite(trial.all_db),
         "metric_drop": trial.drop,

@@ -28,7 +28,7 @@ class Option:
 
     precision: Precision
     noise: Noise
-    """Noise over signal at every output, from this node alone."""
+    """Noise over signal at every output of every sample that was looked at, from this node alone."""
     cost: float
     float_macs: int = 0
     wide_macs: int = 0
@@ -50,11 +50,12 @@ class Promotion:
 
 def promote(
     options: Options,
-    goal: float,
+    goal: Noise | float,
     most_float_macs: float,
     most_wide_macs: float = inf,
 ) -> tuple[Promotion, ...]:
-    """Raise nodes from their first option until the noise at every output is below ``goal``.
+    """Raise nodes from their first option until the noise at every output is below ``goal``, which may be
+    another for each.
 
     ``options`` is ordered from cheap to exact. Ends early when nothing is left that helps or is allowed.
     """
@@ -82,7 +83,7 @@ def _take_back(
     options: Options,
     chosen: dict[Nodes, int],
     total: Noise,
-    goal: float,
+    goal: Noise | float,
     wide_room: float,
 ) -> None:
     """What cheap steps were taken for before a large one made them needless: each is a border crossed."""
@@ -100,7 +101,7 @@ def _best_step(
     options: Options,
     chosen: Mapping[Nodes, int],
     total: Noise,
-    goal: float,
+    goal: Noise | float,
     room: tuple[float, float],
 ) -> tuple[Nodes, int] | None:
     best, best_gain = None, 0.0

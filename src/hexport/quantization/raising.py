@@ -12,7 +12,6 @@ from hexport.quantization.candidates import Candidate
 from hexport.quantization.judging import Judge
 from hexport.quantization.plan import Plan, Precision, fitting, refusal, users
 from hexport.quantization.promoting import Noise, Option
-from hexport.quantization.recipe import Recipe
 from hexport.quantization.roles import kind_of
 from hexport.quantization.switches import Harm, harms
 from hexport.quantization.work import all_macs, cost
@@ -20,8 +19,8 @@ from hexport.quantization.workshop import Workshop
 
 
 def harms_of(start: Candidate, shop: Workshop, judge: Judge) -> list[Harm]:
-    """What each node of the candidate harms by itself."""
-    return _harms(start.plan, start.recipe, shop, judge)
+    """What each node of the candidate harms by itself, on the samples that are worst with it."""
+    return _harms(start, start.plan, shop, judge)
 
 
 def options_for(
@@ -67,10 +66,10 @@ def _harms_in(
     for name, now in start.plan.precisions.items():
         if now.activation is not None:
             plan.precisions[name] = fitting(precision, has_weights=now.weight is not None)
-    return {harm.nodes: harm.noise for harm in _harms(plan, start.recipe, shop, judge)}
+    return {harm.nodes: harm.noise for harm in _harms(start, plan, shop, judge)}
 
 
-def _harms(plan: Plan, recipe: Recipe, shop: Workshop, judge: Judge) -> list[Harm]:
-    shop, samples = shop.of(recipe), judge.samples[:1]
-    integers, activations = shop.integers(plan, recipe), shop.activations(recipe.ranges)
+def _harms(start: Candidate, plan: Plan, shop: Workshop, judge: Judge) -> list[Harm]:
+    shop, samples = shop.of(start.recipe), [judge.samples[start.cpu.worst_sample], *judge.hard[0]]
+    integers, activations = shop.integers(plan, start.recipe), shop.activations(start.recipe.ranges)
     return harms(shop.model, plan, activations, integers, samples, judge.folder, shop.arch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from hexport.observe.decibels import decibels
 from hexport.quantization.candidates import Candidate, Trial
 from hexport.quantization.mixed_ends import mixed_in_integers
 from hexport.quantization.outcome import ends_of_scores, mac_shares
@@ -35,6 +36,8 @@ def remarks(
     if scheme not in ("fp16", "auto"):
         yield from _untouched(best, tried)
         yield from _much_float(shop, scheme, best)
+    elif scheme == "auto":
+        yield from _nothing_cheaper(shop, best, tried)
 
 
 def _untouched(best: Candidate, tried: Sequence[Trial]) -> Iterator[str]:
@@ -51,6 +54,25 @@ def _much_float(shop: Workshop, scheme: str, best: Candidate) -> Iterator[str]:
         in_vain = ": within a tenth it was of no use"
         why = f", most of it for this: {_main_reason(shop, best)}" if best.label == scheme else in_vain
         yield f"{100 * share:.0f} % of the multiply-accumulates stay fp16{why}"
+
+
+def _nothing_cheaper(shop: Workshop, best: Candidate, tried: Sequence[Trial]) -> Iterator[str]:
+    """Why it is not one of the schemes that are tried first, as far as these came."""
+    share = mac_shares(shop.model, best.plan).get(str(FLOAT), 0.0)
+    reached = {trial.label: _reached(trial) for trial in tried if trial.npu_db is not None or trial.failure}
+    cheaper = [f"{label} {how}" for label, how in reached.items() if label != best.label]
+    if share > FLOAT_SHARE + _ROUNDED and cheaper:
+        yield (
+            f"{100 * share:.0f} % of the multiply-accumulates are fp16, because with less of it nothing was "
+            f"enough on the NPU: {', '.join(cheaper)}"
+        )
+
+
+def _reached(trial: Trial) -> str:
+    if trial.failure:
+        return "failed"
+    every = "" if trial.all_db is None else f" ({decibels(trial.all_db)} of all samples)"
+    return f"came to {decibels(trial.npu_db)}{every}" if trial.npu_db is not None else ""
 
 
 def _main_reason(shop: Workshop, best: Candidate) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hexport.backend.failures import BackendError
 from hexport.observe.decibels import USELESS_DB
@@ -67,8 +69,8 @@ class Search:
     _pace: Pace = field(default_factory=lambda: Pace(1))
     _starts: dict[Precision, Candidate] = field(default_factory=dict)
     """Each scheme's own: the same whatever is asked for, and however much may be in fp16."""
-    _raisable: dict[Precision, Options] = field(default_factory=dict)
-    """What nodes of these can be raised to."""
+    _raisable: dict[tuple[Precision, int], Options] = field(default_factory=dict)
+    """What nodes of these can be raised to, as seen with so many hard samples."""
 
     def is_enough(self, candidate: Candidate) -> bool:
         """Whether it is what was asked for, as far as it was measured."""
@@ -96,31 +98,27 @@ class Search:
 
     def within(self, scheme: Precision, label: str, float_share: float, wide_share: float = 1.0) -> Candidate:
         """The scheme with its best recipe, and the nodes in fp16 that the goal needs and the share allows."""
-        start = self._start(scheme, label)
         better = self._better_than(scheme)
         best: Candidate | None = None
         margin, confirmed = _MARGIN_DB, list[Mapping[str, Precision]]()
         for _ in range(ROUNDS):
-            chosen = start
-            if start.cpu.lowest_db < self.goal_db + margin and self.effort.promotions and better:
-                if scheme not in self._raisable:
+            chosen = start = self._start(scheme, label)
+            if self._missing_db(start, margin) > 0 and self.effort.promotions and better:
+                key = scheme, len(self.judge.hard[0])
+                if key not in self._raisable:
                     # Once: on a large model it takes a minute.
-                    self._raisable[scheme] = self._options(start, better)
-                options = self._raisable[scheme]
-                chosen = self._promoted(start, options, (float_share, wide_share), self.goal_db + margin)
+                    self._raisable[key] = self._options(start, better)
+                chosen = self._promoted(start, self._raisable[key], (float_share, wide_share), margin)
             if chosen.plan.precisions in confirmed:
                 break
             confirmed.append(chosen.plan.precisions)
             found = self.confirm(chosen, float_share)
             if best is None or found.standing > best.standing:
                 best = found
-            gap = found.cpu.lowest_db - found.sqnr_db
-            if found.wide is not None:
-                gap = max(gap, self.goal_db - UNSEEN_DB - found.wide.lowest_db)
             # More precision only helps where it was the CPU's figure that promised too much.
             if self.is_enough(found) or found.failure or found.cpu.lowest_db < self.goal_db:
                 break
-            margin += max(gap, _MARGIN_DB)
+            margin += max(found.cpu.lowest_db - found.sqnr_db, _MARGIN_DB)
         assert best is not None
         return best
 
@@ -196,6 +194,9 @@ class Search:
         self.say(f"{candidate.label}: {npu.lowest_db:.1f} dB on all {count} samples; {self._pace.step()}")
         measured = replace(candidate, wide=npu, wide_samples=count)
         self._note(measured)
+        known = len(self.judge.samples[: self.effort.npu_samples])
+        if not self.is_enough(measured) and npu.worst_sample >= known:
+            self.judge.mind(npu.worst_sample - known)
         return measured
 
     def _others(self) -> int:
@@ -218,29 +219,48 @@ class Search:
     def _start(self, scheme: Precision, label: str) -> Candidate:
         if scheme not in self._starts:
             self._starts[scheme] = self._best_recipe(self._planned(scheme), label)
-        return replace(self._starts[scheme], label=label)
+        return self._minding(replace(self._starts[scheme], label=label))
+
+    def _minding(self, candidate: Candidate) -> Candidate:
+        """With its figure of the samples that turned out hard, of which more may be known by now."""
+        return replace(candidate, hard=self.judge.hard_on_cpu(candidate.model))
+
+    def _missing_db(self, candidate: Candidate, margin: float) -> float:
+        """How much it is short on the CPU; of what it was fitted to, as much as is allowed may be missing."""
+        wanted = self.goal_db + margin
+        missing = wanted - candidate.cpu.lowest_db
+        hard = candidate.hard
+        return missing if hard is None else max(missing, wanted - UNSEEN_DB - hard.lowest_db)
+
+    def _noise_allowed(self, margin: float) -> NDArray[Any]:
+        """The same in noise over signal, for every output of the samples that harm is measured on."""
+        unseen = 10 ** (-(self.goal_db + margin) / 10)
+        hard = 10 ** (-(self.goal_db - UNSEEN_DB + margin) / 10)
+        each = [unseen, *[hard] * len(self.judge.hard[0])]
+        return np.repeat(each, len(self.shop.model.graph.outputs))
 
     def _best_recipe(self, plan: Plan, label: str) -> Candidate:
         """The first, unless another wins on unseen samples, and on all.
 
-        By medians: the worst sample is that in which some decision falls the other way, and that is chance.
+        The worst of a few samples is that in which some decision falls the other way, which is chance; what
+        wins by their median must not lose in the mean, which the worst ones make.
         """
         first, *others = self._candidates(plan, suited(self.effort.recipes, plan, self.shop, self.say), label)
         rivals = [c for c in others if c.cpu.sqnr_db > first.cpu.sqnr_db + _CHANCE_DB]
         if not rivals:
             return first
         compared = [first, *rivals]
-        figures = self._typical_db(compared)
+        figures = self._mean_db(compared)
         best = max(figures)
         return next(c for c, db in zip(compared, figures, strict=True) if db >= best - _CHANCE_DB)
 
-    def _typical_db(self, candidates: Sequence[Candidate]) -> list[float]:
-        """The median of what each gives on the CPU, also on samples that it was fitted to."""
+    def _mean_db(self, candidates: Sequence[Candidate]) -> list[float]:
+        """What each gives on the CPU in the mean, also of samples that it was fitted to."""
         models = (candidate.model for candidate in candidates)
-        found = [each.sqnr_db for each in self.judge.widely_on_cpu(self._others(), *models)]
+        found = [each.mean_db for each in self.judge.widely_on_cpu(self._others(), *models)]
         for candidate, db in zip(candidates, found, strict=True):
-            self.say(f"{candidate.label}, {candidate.recipe}: typically {db:.1f} dB; {self._pace.step()}")
-            self._note(candidate, typical_db=db)
+            self.say(f"{candidate.label}, {candidate.recipe}: {db:.1f} dB in the mean; {self._pace.step()}")
+            self._note(candidate, mean_db=db)
         return found
 
     def _promoted(
@@ -248,11 +268,11 @@ class Search:
         start: Candidate,
         options: Options,
         shares: tuple[float, float],
-        wanted_db: float,
+        margin: float,
     ) -> Candidate:
         total = sum(all_macs(self.shop.model).values())
         allowed = max(shares[0] * total - float_macs(self.shop.model, start.plan), 0.0)
-        goal = 10 ** (-wanted_db / 10)
+        goal = self._noise_allowed(margin)
         best, done, tried = start, None, [start.plan.precisions]
         for _ in range(self.effort.promotions):
             plan = start.plan.copy()
@@ -269,17 +289,17 @@ class Search:
             settle_moving(self.shop.model, plan)
             if plan.precisions in tried:
                 # The user's word took back what was raised; what is raised next may stay.
-                goal *= _ASKED_FOR_MORE
+                goal = goal * _ASKED_FOR_MORE
                 continue
             tried.append(plan.precisions)
-            candidate = self._candidate(plan, start.recipe, start.label)
-            enough = candidate.cpu.lowest_db >= wanted_db
-            if candidate.cpu.lowest_db > best.cpu.lowest_db or enough:
+            candidate = self._minding(self._candidate(plan, start.recipe, start.label))
+            missing = self._missing_db(candidate, margin)
+            if missing <= 0:
+                return candidate
+            if missing < self._missing_db(best, margin):
                 best = candidate
-            if enough:
-                break
             # The sum was too hopeful: ask for as much less noise as is missing, and then some.
-            goal *= min(10 ** ((candidate.cpu.lowest_db - wanted_db) / 10), _ASKED_FOR_MORE)
+            goal = goal * min(10 ** (-missing / 10), _ASKED_FOR_MORE)
         return best
 
     def _options(self, start: Candidate, to: list[Precision]) -> Options:
@@ -315,7 +335,7 @@ class Search:
         self._note(measured)
         return measured
 
-    def _note(self, candidate: Candidate, typical_db: float | None = None) -> None:
+    def _note(self, candidate: Candidate, mean_db: float | None = None) -> None:
         self.tried.append(
             Trial(
                 candidate.label,
@@ -323,7 +343,7 @@ class Search:
                 candidate.cost,
                 sum(p.activation is None for p in candidate.plan.precisions.values()),
                 candidate.cpu.lowest_db,
-                typical_db,
+                mean_db,
                 candidate.npu.lowest_db if candidate.npu else None,
                 candidate.wide.lowest_db if candidate.wide else None,
                 candidate.drop,

@@ -29,7 +29,7 @@ _LITTLE = 0.004
 
 @dataclass(frozen=True)
 class Harm:
-    """What rounding at one node alone does to the outputs: noise over signal, for each output.
+    """What rounding at one node alone does to the outputs: noise over signal, for each of each sample.
 
     Nodes that share their weights are one: each makes the same error, so that they do not average out. So are
     the steps of a recurrence.
@@ -57,7 +57,7 @@ def harms(
     size = max(1, len(nodes) // _FIRST_GROUPS)
     groups = [range(begin, min(begin + size, len(nodes))) for begin in range(0, len(nodes), size)]
     together = {group: board.noise(group) for group in groups}
-    least = sum(together.values(), np.zeros(len(model.graph.outputs))) * _LITTLE
+    least = sum(together.values(), np.zeros(len(samples) * len(model.graph.outputs))) * _LITTLE
     runs = len(groups)
     while groups:
         # The group that harms most is looked into first: runs may end before all are.
@@ -98,12 +98,9 @@ class _Switched:
         self._truth = [self._run(sample, ()) for sample in samples]
 
     def noise(self, on: Sequence[int]) -> NDArray[Any]:
-        """Over the samples, with these nodes rounding and no other."""
+        """Of sample after sample, with these nodes rounding and no other."""
         pairs = zip(self._truth, self._samples, strict=True)
-        result: NDArray[Any] = np.mean(
-            [_noise(truth, self._run(sample, on)) for truth, sample in pairs], axis=0
-        )
-        return result
+        return np.concatenate([_noise(truth, self._run(sample, on)) for truth, sample in pairs])
 
     def _run(self, sample: Sample, on: Sequence[int]) -> Any:
         switches = np.zeros(self._count, bool)

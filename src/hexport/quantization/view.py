@@ -115,8 +115,8 @@ def _show_tried(result: Quantization, console: Console) -> None:
         if trial.all_db is not None and not trial.failure:
             npu += f", of all {decibels(trial.all_db)}"
         cpu = decibels(trial.cpu_db)
-        if trial.typical_db is not None:
-            cpu += f", typically {decibels(trial.typical_db)}"
+        if trial.mean_db is not None:
+            cpu += f", in the mean of all {decibels(trial.mean_db)}"
         table.add_row(trial.label, trial.recipe, f"{trial.cost:.2g}", cpu, npu, "◂" if marked else "")
     console.print(table)
     if any(on_curve(result.tried)):
