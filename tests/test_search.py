@@ -16,6 +16,7 @@ from hexport.observe.comparing import Comparison
 from hexport.quantization.candidates import EFFORTS, Candidate
 from hexport.quantization.judging import Judge
 from hexport.quantization.plan import FLOAT, SCHEMES, Precision, plan_for
+from hexport.quantization.raising import better_than
 from hexport.quantization.recipe import Recipe
 from hexport.quantization.search import Search
 from hexport.quantization.workshop import Workshop
@@ -57,10 +58,9 @@ def compared(lowest_db: float, worst_sample: int = 0) -> Comparison:
     ],
 )
 def test_a_node_is_raised_to_more_bits_before_fp16(
-    tmp_path: Path, scheme: str, has_float: bool, expected: list[Precision]
+    scheme: str, has_float: bool, expected: list[Precision]
 ) -> None:
-    search = searching(workshop(cnn(), tmp_path), replace(CHIP, float=has_float))
-    assert search._better_than(SCHEMES[scheme]) == expected
+    assert better_than(SCHEMES[scheme], has_float=has_float) == expected
 
 
 def test_from_cheap_to_exact(tmp_path: Path) -> None:

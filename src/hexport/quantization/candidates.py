@@ -163,3 +163,19 @@ class Trial:
     """On the NPU, on samples that it was fitted to as well."""
     drop: float | None = None
     failure: str = ""
+
+    @classmethod
+    def of(cls, candidate: Candidate, mean_db: float | None = None) -> Trial:
+        """What is kept of a candidate as far as it was measured."""
+        return cls(
+            candidate.label,
+            str(candidate.recipe),
+            candidate.cost,
+            sum(p.activation is None for p in candidate.plan.precisions.values()),
+            candidate.cpu.lowest_db,
+            mean_db,
+            candidate.npu.lowest_db if candidate.npu else None,
+            candidate.wide.lowest_db if candidate.wide else None,
+            candidate.drop,
+            candidate.failure,
+        )

@@ -31,6 +31,17 @@ Metric = Callable[["Sequence[Outputs]", Sequence[Sample]], float]
 Samples = tuple["Sequence[Sample]", "Sequence[Outputs]"]
 
 
+_MOST_OTHERS = 12
+_WORK = 8e9
+"""Multiply-accumulates that the simulator does for those: 15 seconds. A count and no time, so that the same
+gives the same on any machine."""
+
+
+def affordable_samples(macs: int) -> int:
+    """How many samples that it was fitted to a model of so much work is tried on."""
+    return min(int(_WORK // max(macs, 1)), _MOST_OTHERS)
+
+
 def compare_on_cpu(path: Path, samples: Sequence[Sample], reference: Sequence[Outputs]) -> Comparison:
     """A function of its own, so that another process can be asked."""
     return compare(reference, run_each(cpu_session(path, optimize=False, hoard=False), samples))

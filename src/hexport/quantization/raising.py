@@ -9,13 +9,25 @@ import onnx_ir as ir
 
 from hexport.quantization.absorbing import clips_below_zero
 from hexport.quantization.candidates import Candidate
+from hexport.quantization.encoding import QType
 from hexport.quantization.judging import Judge
-from hexport.quantization.plan import Plan, Precision, fitting, refusal, users
+from hexport.quantization.plan import FLOAT, SCHEMES, Plan, Precision, fitting, refusal, users
 from hexport.quantization.promoting import Noise, Option
 from hexport.quantization.roles import kind_of
 from hexport.quantization.switches import Harm, harms
 from hexport.quantization.work import all_macs, cost
 from hexport.quantization.workshop import Workshop
+
+
+def better_than(scheme: Precision, *, has_float: bool) -> list[Precision]:
+    """What single nodes can be raised to, the cheapest first: more bits, then fp16 if the chip has it."""
+    if scheme.activation is QType.U8:
+        wider = [SCHEMES["16a8w"]]
+    elif scheme.weight is QType.S4:
+        wider = [SCHEMES["16a8w"], SCHEMES["16a16w"]]
+    else:
+        wider = [SCHEMES["16a16w"]] if scheme.weight is QType.S8 else []
+    return [*wider, FLOAT] if has_float else wider
 
 
 def harms_of(start: Candidate, shop: Workshop, judge: Judge) -> list[Harm]:

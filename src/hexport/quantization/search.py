@@ -8,24 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hexport.backend.failures import BackendError
 from hexport.observe.decibels import USELESS_DB
 from hexport.quantization.candidates import ROUNDS, Candidate, Effort, Trial, suited
-from hexport.quantization.encoding import QType
-from hexport.quantization.judging import Judge
-from hexport.quantization.mixed_ends import keep_mixed_ends
+from hexport.quantization.goal import UNSEEN_DB, missing_db, noise_allowed
+from hexport.quantization.judging import Judge, affordable_samples
 from hexport.quantization.pacing import Pace
-from hexport.quantization.plan import FLOAT, SCHEMES, Plan, Precision, plan_for, settle_moving
+from hexport.quantization.plan import FLOAT, Plan, Precision, settle_moving
+from hexport.quantization.planning import plan_of
 from hexport.quantization.promoting import Options, promote
-from hexport.quantization.raising import harms_of, options_for, take_along
+from hexport.quantization.raising import better_than, harms_of, options_for, take_along
 from hexport.quantization.recipe import Recipe
 from hexport.quantization.reconciling import find_misread
-from hexport.quantization.shares import FLOAT_SHARE, WIDE_SHARE, float_macs, is_within, keep_to_share
+from hexport.quantization.shares import FLOAT_SHARE, WIDE_SHARE, float_macs, is_within
 from hexport.quantization.switches import Harm
 from hexport.quantization.work import all_macs, cost
 from hexport.quantization.workshop import Workshop
@@ -33,13 +31,6 @@ from hexport.toolchain import WorkerError
 
 _MARGIN_DB = 1.0
 """Above the goal on the CPU, because the NPU gives a little less."""
-UNSEEN_DB = 4.0
-"""Above what is asked for: a few samples are judged, from where those come that it was fitted to, and others
-may be worse by that. EfficientNet-Lite0 loses 3.6 dB on photographs from elsewhere."""
-_MOST_OTHERS = 12
-_WORK = 8e9
-"""Multiply-accumulates that the simulator does for those: 15 seconds. A count and no time, so that the same
-gives the same on any machine."""
 _WORST = 10
 _CHANCE_DB = 0.3
 """On a few samples: a recipe must win by more than this over one that comes before it."""
@@ -98,17 +89,18 @@ class Search:
 
     def within(self, scheme: Precision, label: str, float_share: float, wide_share: float = 1.0) -> Candidate:
         """The scheme with its best recipe, and the nodes in fp16 that the goal needs and the share allows."""
-        better = self._better_than(scheme)
+        better = better_than(scheme, has_float=self.judge.target.float)
         best: Candidate | None = None
         margin, confirmed = _MARGIN_DB, list[Mapping[str, Precision]]()
         for _ in range(ROUNDS):
             chosen = start = self._start(scheme, label)
-            if self._missing_db(start, margin) > 0 and self.effort.promotions and better:
+            if missing_db(start, self.goal_db + margin) > 0 and self.effort.promotions and better:
                 key = scheme, len(self.judge.hard[0])
                 if key not in self._raisable:
                     # Once: on a large model it takes a minute.
                     self._raisable[key] = self._options(start, better)
-                chosen = self._promoted(start, self._raisable[key], (float_share, wide_share), margin)
+                shares = float_share, wide_share
+                chosen = self._promoted(start, self._raisable[key], shares, self.goal_db + margin)
             if chosen.plan.precisions in confirmed:
                 break
             confirmed.append(chosen.plan.precisions)
@@ -121,16 +113,6 @@ class Search:
             margin += max(found.cpu.lowest_db - found.sqnr_db, _MARGIN_DB)
         assert best is not None
         return best
-
-    def _better_than(self, scheme: Precision) -> list[Precision]:
-        """What single nodes can be raised to, the cheapest first: more bits, then fp16 if the chip has it."""
-        if scheme.activation is QType.U8:
-            wider = [SCHEMES["16a8w"]]
-        elif scheme.weight is QType.S4:
-            wider = [SCHEMES["16a8w"], SCHEMES["16a16w"]]
-        else:
-            wider = [SCHEMES["16a16w"]] if scheme.weight is QType.S8 else []
-        return [*wider, FLOAT] if self.judge.target.float else wider
 
     def in_float(self) -> Candidate:
         """The prepared model as it is: fp16 on the NPU."""
@@ -182,8 +164,8 @@ class Search:
         short = candidate.failure or candidate.sqnr_db < self.goal_db - UNSEEN_DB
         if candidate.npu is None or short or self.most_drop is not None:
             return candidate
-        others = self._others()
-        if not others or not self.judge.others(others)[0]:
+        others = self._others
+        if not self.judge.others(others)[0]:
             return candidate
         try:
             npu, count = self.judge.widely_on_npu(candidate.model, self.effort.npu_samples, others)
@@ -199,45 +181,24 @@ class Search:
             self.judge.mind(npu.worst_sample - known)
         return measured
 
+    @property
     def _others(self) -> int:
-        """How many samples that it was fitted to a candidate is tried on."""
-        macs = max(sum(all_macs(self.shop.model).values()), 1)
-        return min(int(_WORK // macs), _MOST_OTHERS)
+        return affordable_samples(sum(all_macs(self.shop.model).values()))
 
-    def _planned(self, scheme: Precision) -> Plan:
-        plan = plan_for(self.shop.model, scheme, self.shop.arch)
-        for node in self.shop.model.graph:
-            if plan.of(node).activation is not None and self.shop.is_infinite(node):
-                plan.set(str(node.name), FLOAT, "it holds infinities, which integers do not have")
-        keep_to_share(self.shop.model, plan, scheme, self.shop.arch)
-        if self.judge.target.float:
-            keep_mixed_ends(self.shop, plan)
+    def _plan(self, scheme: Precision) -> Plan:
+        plan = plan_of(self.shop, scheme, has_float=self.judge.target.float)
         self.settle(plan)
         settle_moving(self.shop.model, plan)
         return plan
 
     def _start(self, scheme: Precision, label: str) -> Candidate:
         if scheme not in self._starts:
-            self._starts[scheme] = self._best_recipe(self._planned(scheme), label)
+            self._starts[scheme] = self._best_recipe(self._plan(scheme), label)
         return self._minding(replace(self._starts[scheme], label=label))
 
     def _minding(self, candidate: Candidate) -> Candidate:
         """With its figure of the samples that turned out hard, of which more may be known by now."""
         return replace(candidate, hard=self.judge.hard_on_cpu(candidate.model))
-
-    def _missing_db(self, candidate: Candidate, margin: float) -> float:
-        """How much it is short on the CPU; of what it was fitted to, as much as is allowed may be missing."""
-        wanted = self.goal_db + margin
-        missing = wanted - candidate.cpu.lowest_db
-        hard = candidate.hard
-        return missing if hard is None else max(missing, wanted - UNSEEN_DB - hard.lowest_db)
-
-    def _noise_allowed(self, margin: float) -> NDArray[Any]:
-        """The same in noise over signal, for every output of the samples that harm is measured on."""
-        unseen = 10 ** (-(self.goal_db + margin) / 10)
-        hard = 10 ** (-(self.goal_db - UNSEEN_DB + margin) / 10)
-        each = [unseen, *[hard] * len(self.judge.hard[0])]
-        return np.repeat(each, len(self.shop.model.graph.outputs))
 
     def _best_recipe(self, plan: Plan, label: str) -> Candidate:
         """The first, unless another wins on unseen samples, and on all.
@@ -257,7 +218,7 @@ class Search:
     def _mean_db(self, candidates: Sequence[Candidate]) -> list[float]:
         """What each gives on the CPU in the mean, also of samples that it was fitted to."""
         models = (candidate.model for candidate in candidates)
-        found = [each.mean_db for each in self.judge.widely_on_cpu(self._others(), *models)]
+        found = [each.mean_db for each in self.judge.widely_on_cpu(self._others, *models)]
         for candidate, db in zip(candidates, found, strict=True):
             self.say(f"{candidate.label}, {candidate.recipe}: {db:.1f} dB in the mean; {self._pace.step()}")
             self._note(candidate, mean_db=db)
@@ -268,11 +229,12 @@ class Search:
         start: Candidate,
         options: Options,
         shares: tuple[float, float],
-        margin: float,
+        wanted_db: float,
     ) -> Candidate:
         total = sum(all_macs(self.shop.model).values())
         allowed = max(shares[0] * total - float_macs(self.shop.model, start.plan), 0.0)
-        goal = self._noise_allowed(margin)
+        outputs, hard = len(self.shop.model.graph.outputs), len(self.judge.hard[0])
+        goal = noise_allowed(wanted_db, outputs, hard)
         best, done, tried = start, None, [start.plan.precisions]
         for _ in range(self.effort.promotions):
             plan = start.plan.copy()
@@ -293,10 +255,10 @@ class Search:
                 continue
             tried.append(plan.precisions)
             candidate = self._minding(self._candidate(plan, start.recipe, start.label))
-            missing = self._missing_db(candidate, margin)
+            missing = missing_db(candidate, wanted_db)
             if missing <= 0:
                 return candidate
-            if missing < self._missing_db(best, margin):
+            if missing < missing_db(best, wanted_db):
                 best = candidate
             # The sum was too hopeful: ask for as much less noise as is missing, and then some.
             goal = goal * min(10 ** (-missing / 10), _ASKED_FOR_MORE)
@@ -336,17 +298,4 @@ class Search:
         return measured
 
     def _note(self, candidate: Candidate, mean_db: float | None = None) -> None:
-        self.tried.append(
-            Trial(
-                candidate.label,
-                str(candidate.recipe),
-                candidate.cost,
-                sum(p.activation is None for p in candidate.plan.precisions.values()),
-                candidate.cpu.lowest_db,
-                mean_db,
-                candidate.npu.lowest_db if candidate.npu else None,
-                candidate.wide.lowest_db if candidate.wide else None,
-                candidate.drop,
-                candidate.failure,
-            )
-        )
+        self.tried.append(Trial.of(candidate, mean_db))

@@ -20,6 +20,7 @@ from hexport.preparation.saving import save
 from hexport.quantization.candidates import EFFORTS, Effort
 from hexport.quantization.data import CalibrationData
 from hexport.quantization.fitting_model import fit_for_integers
+from hexport.quantization.goal import UNSEEN_DB
 from hexport.quantization.holding_out import Part, too_few
 from hexport.quantization.judging import Judge, Metric, Samples
 from hexport.quantization.layers_on_npu import layers_on_npu
@@ -30,7 +31,7 @@ from hexport.quantization.plan import SCHEMES, Plan
 from hexport.quantization.readying import Ready, Sizes, get_ready
 from hexport.quantization.recipe import Recipe, as_settled
 from hexport.quantization.remarks import remarks
-from hexport.quantization.search import UNSEEN_DB, Search
+from hexport.quantization.search import Search
 from hexport.quantization.strategy import find_best
 from hexport.quantization.wishes import Wishes, read_wishes
 from hexport.quantization.workshop import Workshop
