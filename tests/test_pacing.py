@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from hexport.cli import output
 from hexport.quantization.pacing import Pace, telling_of_samples
 
 
@@ -53,3 +54,16 @@ def test_one_pass_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     clock.now += 2
     tell(2, 0, 1)
     assert said == ["calibrating: 1 of 5 samples", "calibrating: 2 of 5 samples; about 6 s to go"]
+
+
+def test_a_log_gets_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([100.0, 110.0, 129.0, 131.0, 131.0, 150.0, 162.0, 162.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    with output.telling("building m.onnx") as say:
+        for now in ("a", "b", "c", "d", "e"):
+            say(now)
+    said = capsys.readouterr()
+    assert said.err.splitlines() == ["building m.onnx: c", "building m.onnx: e"]
+    assert not said.out

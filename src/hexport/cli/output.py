@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from rich.console import Console
+
+_A_LINE_EVERY = 30.0
+"""Seconds, where stderr is no terminal: whoever reads a log of CI sees that it goes on, and where."""
 
 json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead of tables."
@@ -39,10 +43,10 @@ def waiting(what: str) -> Iterator[None]:
 
 @contextmanager
 def telling(what: str) -> Iterator[Callable[[str], None]]:
-    """The same; what is given says what is done at the moment."""
+    """The same; what is given says what is done at the moment. In a log, that is a line now and then."""
     if not sys.stderr.isatty():
         # What draws is only imported for somebody to see it.
-        yield lambda _: None
+        yield _now_and_then(what)
         return
     from rich.console import Console
     from rich.markup import escape
@@ -52,6 +56,18 @@ def telling(what: str) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(escape(what), total=None)
         yield lambda now: progress.update(task, description=escape(f"{what}: {now}"))
+
+
+def _now_and_then(what: str) -> Callable[[str], None]:
+    last = time.monotonic()
+
+    def tell(now: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _A_LINE_EVERY:
+            last = time.monotonic()
+            click.echo(f"{what}: {now}", err=True)
+
+    return tell
 
 
 def console() -> Console:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 from onnxscript.rewriter import RewriteRuleSet
 
+from hexport.rewrite.long_splits import know_long_splits
 from hexport.rewrite.naming import name_what_is_new, names_in
 from hexport.rewrite.rule import Rule
 from hexport.rewrite.unused import remove_unused
@@ -60,7 +61,10 @@ def infer_shapes(model: ir.Model) -> None:
         # The default is 1, and the inference takes it for 0: the result would be twice as large as it is.
         if node.op_type == "STFT" and "onesided" not in node.attributes:
             node.attributes["onesided"] = ir.AttrInt64("onesided", 1)
-    passes.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+    inference = passes.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)
+    inference(model)
+    while know_long_splits(model):
+        inference(model)
 
 
 def infer_missing_shapes(model: ir.Model) -> None:
