@@ -5,7 +5,9 @@ Nothing here is trusted: the caller runs every result and drops it if it does no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import onnx_ir as ir
@@ -26,6 +28,18 @@ _MOST_ROUNDS = 5
 Step = Callable[[ir.Model, Path], ir.Model]
 
 
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """A library's warnings of what it does not fold: the rules see to it, or the report names what stays."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 def fold(model: ir.Model, _: Path) -> ir.Model:
     """onnxscript's constant folding: functions inlined, shape arithmetic gone, constant Ifs replaced.
 
@@ -36,12 +50,13 @@ def fold(model: ir.Model, _: Path) -> ir.Model:
     passes.InlinePass()(model)
     for _round in range(_MOST_ROUNDS):
         infer_shapes(model)
-        folded = optimizer.fold_constants(
-            model,
-            input_size_limit=2**20,
-            output_size_limit=2**22,
-            should_fold=lambda node: True if node.op_type == "ConstantOfShape" else None,
-        )
+        with _quiet("onnxscript.optimizer"):
+            folded = optimizer.fold_constants(
+                model,
+                input_size_limit=2**20,
+                output_size_limit=2**22,
+                should_fold=lambda node: True if node.op_type == "ConstantOfShape" else None,
+            )
         if not folded.modified:
             break
     passes.RemoveUnusedNodesPass()(model)
