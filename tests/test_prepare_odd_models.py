@@ -346,6 +346,56 @@ def test_two_gigabytes(tmp_path: Path, without_cleaning: None, monkeypatch: pyte
     assert {f.name for f in tmp_path.iterdir()} == {"m.onnx", "out.onnx"}
 
 
+def counting_loop(name: str, reads: str, steps: str) -> onnx.NodeProto:
+    """h ← tanh(h + reads[step]) while step < steps, as Keras writes a recurrence; every h is stacked."""
+    body = helper.make_graph(
+        [
+            node("Gather", f"{reads} {name}.step", f"{name}.row", axis=0),
+            node("Add", f"{name}.h {name}.row", f"{name}.sum"),
+            node("Tanh", f"{name}.sum", f"{name}.h_next"),
+            node("Identity", f"{name}.h_next", f"{name}.slice"),
+            node("Add", f"{name}.step one", f"{name}.step_next"),
+            node("Less", f"{name}.step_next {name}.steps", f"{name}.go_on"),
+        ],
+        name,
+        [
+            small.value(f"{name}.turn", [], TensorProto.INT64),
+            small.value(f"{name}.go", [], TensorProto.BOOL),
+            *(small.value(f"{name}.{state}", [], TensorProto.INT64) for state in ("step", "steps")),
+            small.value(f"{name}.h", [1, 8]),
+        ],
+        [
+            small.value(f"{name}.go_on", [], TensorProto.BOOL),
+            *(small.value(f"{name}.{state}", [], TensorProto.INT64) for state in ("step_next", "steps")),
+            *(small.value(f"{name}.{state}", [1, 8]) for state in ("h_next", "slice")),
+        ],
+    )
+    made = [f"{name}.{end}" for end in ("last_step", "last_steps", "last", "all")]
+    return helper.make_node("Loop", ["", "true", "zero", steps, "begin"], made, name=name, body=body)
+
+
+def test_a_loop_as_long_as_the_one_before_it(tmp_path: Path) -> None:
+    """How often the second one runs is only known when the first is written out."""
+    nodes = [
+        counting_loop("first", "x", "five"),
+        node("Shape", "first.all", "shape"),
+        node("Gather", "shape zero", "length"),
+        counting_loop("second", "first.all", "length"),
+        node("Relu", "second.all", "y"),
+    ]
+    constants = {"true": True, "zero": 0, "one": 1, "five": 5, "begin": np.zeros([1, 8], np.float32)}
+    proto = small.model(
+        nodes,
+        [small.value("x", [5, 1, 8])],
+        [small.value("y", [5, 1, 8])],
+        [small.constant(name, np.array(value)) for name, value in constants.items()],
+    )
+    result = prepared(small.save(proto, tmp_path / "m.onnx"))
+    assert result.after.verdict is not None
+    assert not result.after.verdict.cpu_nodes
+    assert "Loop" not in ops(tmp_path / "out.onnx")
+
+
 def test_a_detector_that_random_numbers_show_nothing_is_not_taken_for_broken(tmp_path: Path) -> None:
     """Its map is of millionths then, which fp16 drops: no reason to take nodes from the NPU."""
     bias = np.full(8, -17.0, np.float32)
