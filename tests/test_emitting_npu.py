@@ -12,12 +12,15 @@ from onnx import helper
 
 import small_models as small
 from hexport import facts
+from hexport.backend.failures import CompileFailed, RunFailed
 from hexport.observe.check import check_and_run
+from hexport.quantization import emitting
 from hexport.quantization.plan import FLOAT, SCHEMES, Plan, Precision, plan_for
 from hexport.quantization.workshop import Workshop
 from quantised_graphs import ARCH, cnn, normal, quantised, transformer, workshop
 from rule_checks import TARGET, cpu
 from small_models import save
+from step_models import graph
 
 
 def on_npu(shop: Workshop, plan: Plan | str, folder: Path) -> tuple[list[str], float, float]:
@@ -114,3 +117,32 @@ def test_small_probabilities_of_a_sigmoid_in_fp16_are_right(tmp_path: Path) -> N
     assert cpu_nodes == []
     assert same > 40
     assert close > 35
+
+
+def split_input() -> onnx.ModelProto:
+    return graph([1, 4, 8, 8], "c = Conv x w", "t = Tanh x", "y = Add c t", w=normal(4, 4, 1, 1, scale=0.3))
+
+
+@pytest.mark.parametrize(("scheme", "as_float"), [("8a8w", 25), ("16a8w", 40)])
+def test_an_input_read_in_integers_and_in_float(tmp_path: Path, scheme: str, as_float: float) -> None:
+    cpu_nodes, same, close = mixed_on_npu(split_input(), scheme, {"t": FLOAT}, tmp_path)
+    assert cpu_nodes == []
+    assert same > 28
+    assert close > as_float
+
+
+def test_without_casts_such_an_input_cannot_be_fed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, the provider was mended: the rule input-in-one-form can go."""
+    monkeypatch.setattr(emitting, "feed_split_inputs", lambda _: None)
+    with pytest.raises((CompileFailed, RunFailed), match="1002|6004"):
+        mixed_on_npu(split_input(), "8a8w", {"t": FLOAT}, tmp_path)
+
+
+@pytest.mark.parametrize("others", [{}, {"c": FLOAT, "t": FLOAT}], ids=["in integers", "in float"])
+def test_an_input_read_in_one_form_has_no_casts(tmp_path: Path, others: dict[str, Precision]) -> None:
+    shop = workshop(split_input(), tmp_path)
+    plan = plan_for(shop.model, SCHEMES["8a8w"], ARCH)
+    for name, precision in others.items():
+        plan.set(name, precision, "for a test")
+    readers = [node.op_type for node in quantised(shop, plan).graph.node if "x" in node.input]
+    assert readers == (["Conv", "Tanh"] if others else ["QuantizeLinear"])

@@ -26,6 +26,7 @@ from hexport.quantization.initializers import add_initializer
 from hexport.quantization.misfused import apart, is_misfused
 from hexport.quantization.plan import Plan
 from hexport.quantization.roles import Role, kind_of, role_of
+from hexport.quantization.split_inputs import feed_split_inputs
 from hexport.quantization.weights import LayerIntegers, bias_integers
 from hexport.rewrite.naming import names_in
 from hexport.rewrite.unused import remove_unused, remove_unused_constants
@@ -44,6 +45,7 @@ def emit(
     absorb(copy, plan, activations)
     write_out_float_sigmoids(copy, plan, activations.histograms)
     _Emitter(copy, plan, activations, weights, arch).run()
+    feed_split_inputs(copy)
     remove_unused_constants(copy.graph)
     return copy
 
