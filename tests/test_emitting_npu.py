@@ -134,7 +134,7 @@ def test_an_input_read_in_integers_and_in_float(tmp_path: Path, scheme: str, as_
 def test_without_casts_such_an_input_cannot_be_fed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If this fails, the provider was mended: the rule input-in-one-form can go."""
     monkeypatch.setattr(emitting, "feed_split_inputs", lambda _: None)
-    with pytest.raises((CompileFailed, RunFailed), match="1002|6004"):
+    with pytest.raises((CompileFailed, RunFailed), match=r"1002|6004"):
         mixed_on_npu(split_input(), "8a8w", {"t": FLOAT}, tmp_path)
 
 
