@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexport.backend.failures import RunFailed
 from hexport.quantization.fitting_model import fit_for_integers
 from hexport.rewrite.integers.gelu_from_tanh import GeluFromTanh
 from hexport.rewrite.integers.hard_swish_whole import HardSwishFromDiv, HardSwishFromMul
@@ -281,14 +280,14 @@ def test_whole_operators_gain_on_the_htp(form: str, scheme: str, low: int, high:
     assert found[1] > found[0] + least
 
 
-def test_a_length_runs_on_the_htp_only_as_a_whole() -> None:
+def test_a_length_is_nearer_on_the_htp_as_a_whole() -> None:
     _, *steps = FORMS["length, spread"]
     before = written(SHAPE, *steps)
     after, _ = rewritten(before, L2NormWhole())
     feeds = [random_feeds(before)]
-    with pytest.raises(RunFailed):
-        integer_sqnr(before, before, "16a8w", feeds)
-    assert integer_sqnr(before, after, "16a8w", feeds) > 60
+    apart, whole = (integer_sqnr(before, proto, "16a8w", feeds) for proto in (before, after))
+    assert whole > 75
+    assert whole > apart + 8
 
 
 def test_all_together_to_the_end() -> None:

@@ -64,6 +64,7 @@ def test_a_nodes_harm_is_that_of_quantising_it_alone(
 ) -> None:
     # fp16 between the float nodes would be noise of its own.
     monkeypatch.setattr(emitting._Emitter, "_fence", lambda self, node: None)
+    monkeypatch.setattr(emitting, "feed_split_inputs", lambda model: None)
     shop = workshop(proto, tmp_path)
     plan = plan_for(shop.model, SCHEMES[scheme], ARCH)
     recipe = Recipe("min-max", carry_errors=False, correct_bias=corrected)

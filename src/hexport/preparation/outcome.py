@@ -114,6 +114,7 @@ def _quality(htp: Comparison | None) -> dict[str, object]:
         | {
             "sqnr_db": finite(output.sqnr_db),
             "lowest_db": finite(output.lowest_db),
+            "mean_db": finite(output.mean_db),
             "worst_error": finite(output.worst_error),
             "agreement": to_plain(output.agreement),
         }

@@ -4,7 +4,7 @@ x ──┬───────────────────────
     └─► ReduceL2 ──► Clip(·, 1e-12) ──► Expand ────┘
 
 Integers have no ReduceL2; an island of fp16 between them for one number is wrong by 14 dB in one sentence
-encoder, and does not run at all in a small graph. The bound only keeps zeros from 0 / 0, and so does
+encoder. The bound only keeps zeros from 0 / 0, and so does
 LpNormalization. A norm written as the root of a sum of squares is left: its parts are integers, and with
 8 bits better than the whole.
 """
