@@ -12,6 +12,7 @@ from hexport.backend.running import run_on_cpu
 from hexport.faultfinding.cutting import Cuttable, is_constant, used_values
 from hexport.faultfinding.saving import save_for_worker
 from hexport.faultfinding.tensor_types import TensorType
+from hexport.model.chance import BY_CHANCE
 from hexport.storage.temporary import temporary_folder
 from hexport.toolchain import Limits, WorkerError
 
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Arrays = dict[str, NDArray[np.generic]]
-
-_RANDOM = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
-)
 
 
 def fixed_values(model: ir.Model, types: Mapping[str, TensorType], *, limits: Limits | None = None) -> Arrays:
@@ -85,7 +82,7 @@ def _follow(model: ir.Model, nodes: tuple[ir.Node, ...], shapes: Arrays) -> list
     for index, node in enumerate(nodes):
         if any(value.name in shapes for value in node.outputs):
             fixed.update(node.outputs)
-        elif node.op_type not in _RANDOM and all(
+        elif node.op_type not in BY_CHANCE and all(
             value in fixed or value.is_initializer() for value in used_values(node, model.graph)
         ):
             fixed.update(node.outputs)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+from hexport.model.chance import BY_CHANCE
 from hexport.model.file import ModelError
 from hexport.model.graph import Graph, Node
 
@@ -30,10 +31,6 @@ KNOWN_DOMAINS = frozenset(
     }
 )
 """Domains whose operators ONNX Runtime or the QNN provider brings itself."""
-
-_RANDOM = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
-)
 
 
 class UnusableGraph(ModelError, ValueError):
@@ -56,7 +53,7 @@ def check_soundness(
 
 def random_nodes(graph: Graph) -> list[Node]:
     """Nodes whose result differs from run to run."""
-    return [node for node in graph.walk() if node.op in _RANDOM and node.domain in ("", "ai.onnx")]
+    return [node for node in graph.walk() if node.op in BY_CHANCE and node.domain in ("", "ai.onnx")]
 
 
 def _check_types(path: Path, graph: Graph) -> None:

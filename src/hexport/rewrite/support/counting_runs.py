@@ -13,13 +13,11 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from hexport.model.chance import BY_CHANCE
 from hexport.rewrite.values import constant
 
 _TURN, _GO, _STATES = 0, 1, 2
 """Where a body's inputs begin: the number of the run, whether it goes on, what is carried."""
-_BY_CHANCE = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
 Arrays = dict[str, NDArray[np.generic]]
 
 
@@ -76,7 +74,7 @@ class _Counter:
             return self._carried(name, place) if place >= _STATES else []
         if node is None or node.graph is not self._body:
             self.reason = f", from `{name}`"
-        elif node.op_type in _BY_CHANCE or any(
+        elif node.op_type in BY_CHANCE or any(
             a.type is ir.AttributeType.GRAPH for a in node.attributes.values()
         ):
             self.reason = f", by {node.op_type} `{node.name}`"
