@@ -224,6 +224,14 @@ def step_by_chance() -> onnx.ModelProto:
     return counting_loop(3, body=body)
 
 
+def step_by_another_domain() -> onnx.ModelProto:
+    body = counting_body(step="some")
+    body.node.insert(0, node("FastGelu", ["one"], ["some"], domain="com.microsoft"))
+    model = counting_loop(3, body=body)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return model
+
+
 def trips_as_input() -> onnx.ModelProto:
     model = loop_model(outputs=("last", "kept_out"))
     (trips,) = (t for t in model.graph.initializer if t.name == "trips")
@@ -243,6 +251,7 @@ def trips_as_input() -> onnx.ModelProto:
         ),
         (lambda: bound_as_input(), "when it ends is computed in the loop (`go_on`), from `steps_given`"),
         (lambda: bound_from_outside(), "when it ends is computed in the loop (`go_on`), from `outside`"),
+        (lambda: step_by_another_domain(), "when it ends could not be computed"),
         (lambda: step_by_chance(), "(`go_on`), by Bernoulli `Bernoulli_drawn`"),
         (lambda: loop_model(go=False, outputs=("last", "kept_out")), "it never runs"),
         (lambda: loop_model(1000), "1000 runs would make 6000 nodes, more than 2048"),

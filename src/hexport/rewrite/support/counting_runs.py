@@ -33,9 +33,16 @@ def count_runs(loop: ir.Node, opset: int, most: int) -> int | str:
     counter.needs(body.outputs[0])
     if counter.reason:
         return f"when it ends is computed in the loop (`{body.outputs[0].name}`){counter.reason}"
-    turn, going, states = 0, go is None or bool(np.all(go)), counter.begin
-    step = counter.step(opset)
-    while going and (limit is None or turn < int(limit.reshape(()))):
+    begins, largest = go is None or bool(np.all(go)), None if limit is None else int(limit.reshape(()))
+    try:
+        return _counted(counter, opset, begins, largest, most)
+    except Exception as error:  # noqa: BLE001 - ONNX's reference does not have every operator: left, and said
+        return f"when it ends could not be computed: {type(error).__name__}: {error}"
+
+
+def _counted(counter: _Counter, opset: int, going: bool, limit: int | None, most: int) -> int | str:
+    turn, states, step = 0, counter.begin, counter.step(opset)
+    while going and (limit is None or turn < limit):
         if turn == most:
             return f"it runs more than {most} times"
         going, states = step(turn, going, states)
